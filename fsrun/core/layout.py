@@ -1,0 +1,208 @@
+"""Where everything stands (protocol.md 2): builds and parses every path below a run folder.
+
+The only home of file-name literals. Paths are relative, with ``/``; what is in the files is the business of ``records``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fsrun.core.ids import is_entry, is_job, is_token, parse_number
+
+RUN_VIEW = "run.json"
+JOBS = "jobs"
+SCALARS = "scalars"
+SYSTEM = "system"
+FILES = "files"
+MEDIA = "media"
+TABLES = "tables"
+ARTIFACTS = "artifacts"
+EVALS = "evals"
+BEST_RULE = "best.json"
+DATA = "data.parquet"
+
+QUEUE = "queue"
+FINISHED = "FINISHED"
+META = "meta"
+CLAIMED = "claimed"
+RETRY = "retry"
+BEST = "best"
+FAILED = "failed"
+TRASH = "trash"
+UNIT = "unit.json"
+
+RUN_FOLDERS = (JOBS, SCALARS, EVALS, FILES)
+"""Made when main is opened for the first time; the other folders of the run are made when something enters them."""
+UNIT_FOLDERS = (QUEUE, META, CLAIMED, RETRY, BEST, FAILED, TRASH)
+"""The hand-over unit: in the run folder, or together elsewhere."""
+
+TEMP = ".tmp-"
+JobFileKind = Literal["view", "lock", "beat", "taken", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A parsed name of ``jobs/``. ``token`` and ``count`` are set for beat and taken names alone."""
+
+    kind: JobFileKind
+    job: str
+    session: int = 0
+    token: str = ""
+    count: int = 0
+
+
+def job_view(job: str) -> str:
+    """Path of the view of a job: ``run.json`` for main, ``jobs/<job>.json`` for the rest."""
+    return RUN_VIEW if job == "main" else f"{JOBS}/{job}.json"
+
+
+def lock_name(job: str, session: int) -> str:
+    """Name in ``jobs/`` of the record that opened a session."""
+    return f"{job}.{session}.lock"
+
+
+def end_name(job: str, session: int) -> str:
+    """Name in ``jobs/`` of the record that closed a session."""
+    return f"{job}.{session}.end"
+
+
+def beat_name(job: str, session: int, token: str, count: int) -> str:
+    """Name in ``jobs/`` of heartbeat ``count``; its owner renames it to ``count + 1``."""
+    return f"{job}.{session}.{token}.beat.{count}"
+
+
+def taken_name(job: str, session: int, token: str, count: int) -> str:
+    """Name in ``jobs/`` of a beat that somebody took away to close the session."""
+    return f"{job}.{session}.{token}.taken.{count}"
+
+
+def parse_job_file(name: str) -> JobFile | None:
+    """Read a name of ``jobs/``; None for everything that the protocol does not know (kept and ignored)."""
+    parts = name.split(".")
+    if not is_job(parts[0]):
+        return None
+    if len(parts) == 2 and parts[1] == "json":
+        return JobFile("view", parts[0])
+    session = parse_number(parts[1]) if len(parts) in (3, 5) else None
+    if not session:
+        return None
+    if len(parts) == 3:
+        if parts[2] == "lock":
+            return JobFile("lock", parts[0], session)
+        return JobFile("end", parts[0], session) if parts[2] == "end" else None
+    count = parse_number(parts[4])
+    if count is None or not is_token(parts[2]):
+        return None
+    if parts[3] == "beat":
+        return JobFile("beat", parts[0], session, parts[2], count)
+    return JobFile("taken", parts[0], session, parts[2], count) if parts[3] == "taken" else None
+
+
+def scalars_name(job: str, session: int) -> str:
+    """Name in ``scalars/`` (and of the index files of media, tables and artifacts) of a session's log."""
+    return f"{job}.{session}.jsonl"
+
+
+def spill_name(job: str, session: int, piece: int) -> str:
+    """Name in ``scalars/`` of an imported piece of a spill: read after the session's log, outside its fence."""
+    return f"{job}.{session}.s{piece}.jsonl"
+
+
+def parse_log_name(name: str) -> tuple[str, int, int | None] | None:
+    """Read a log name as (job, session, spill piece or None)."""
+    parts = name.split(".")
+    if len(parts) not in (3, 4) or parts[-1] != "jsonl" or not is_job(parts[0]):
+        return None
+    session = parse_number(parts[1])
+    if not session:
+        return None
+    if len(parts) == 3:
+        return parts[0], session, None
+    piece = parse_number(parts[2][1:]) if parts[2].startswith("s") else None
+    return None if piece is None else (parts[0], session, piece)
+
+
+def console_name(job: str, session: int | None = None) -> str:
+    """Name in ``files/`` of a session's console, or of the link to the newest one."""
+    return f"output.{job}.log" if session is None else f"output.{job}.{session}.log"
+
+
+def outcome_name(entry: str, attempt: int) -> str:
+    """Name in ``evals/`` of the outcome of one attempt."""
+    return f"{entry}.{attempt}.json"
+
+
+def parse_outcome_name(name: str) -> tuple[str, int] | None:
+    """Read an outcome name as (entry, attempt), from the right."""
+    if not name.endswith(".json"):
+        return None
+    entry, dot, number = name[: -len(".json")].rpartition(".")
+    attempt = parse_number(number)
+    return (entry, attempt) if dot and attempt and is_entry(entry) else None
+
+
+def outcome_key(entry: str, attempt: int) -> str:
+    """The value of the reserved key ``entry`` in a scalar line."""
+    return f"{entry}.{attempt}"
+
+
+def parse_outcome_key(key: str) -> tuple[str, int] | None:
+    """Read the reserved key ``entry`` of a scalar line as (entry, attempt)."""
+    return parse_outcome_name(key + ".json")
+
+
+def meta_name(entry: str) -> str:
+    """Name in ``meta/`` of the record that reserves an entry name."""
+    return f"{entry}.json"
+
+
+def parse_meta_name(name: str) -> str | None:
+    """Read a name of ``meta/`` as the entry it reserves."""
+    entry = name[: -len(".json")] if name.endswith(".json") else ""
+    return entry if is_entry(entry) else None
+
+
+def claim_folder(job: str, session: int) -> str:
+    """Name in ``claimed/`` of what one session has taken."""
+    return f"{job}.{session}"
+
+
+def parse_claim_folder(name: str) -> tuple[str, int] | None:
+    """Read a name of ``claimed/`` as (job, session)."""
+    job, _, number = name.rpartition(".")
+    session = parse_number(number)
+    return (job, session) if session and is_job(job) else None
+
+
+def claim_path(job: str, session: int, attempt: int, entry: str) -> str:
+    """Path in the unit of a claimed entry."""
+    return f"{CLAIMED}/{claim_folder(job, session)}/{attempt}/{entry}"
+
+
+def waiting_path(attempt: int, entry: str) -> str:
+    """Path in the unit of an entry that waits for ``attempt``."""
+    return f"{QUEUE}/{entry}" if attempt == 1 else f"{RETRY}/{attempt}/{entry}"
+
+
+def temp_name(job: str, session: int, random: str) -> str:
+    """Hidden name for something that is being published; it carries who made it."""
+    return f"{TEMP}{job}.{session}-{random}"
+
+
+def is_temp(name: str) -> bool:
+    """Whether a name is a temporary of fsrun."""
+    return name.startswith(TEMP)
+
+
+def parse_temp_name(name: str) -> tuple[str, int] | None:
+    """Read a temporary's name as the (job, session) that made it."""
+    if not is_temp(name):
+        return None
+    owner, dash, _ = name[len(TEMP) :].rpartition("-")
+    return parse_claim_folder(owner) if dash else None
+
+
+def join(*parts: str) -> str:
+    """Join path pieces with ``/``."""
+    return "/".join(parts)

@@ -1,0 +1,83 @@
+"""All intervals, in seconds. Those of a session are fractions of its timeout T (protocol.md 4, "Timing")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_TIMEOUT = 30.0
+MIN_TIMEOUT = 0.2
+MAX_TIMEOUT = 86_400.0
+
+FLUSH_INTERVAL = 0.5
+"""A logged point reaches the log at most this long (plus one write) after the call."""
+HANDOVER_WAIT = 1.0
+"""The longest that ``enqueue`` keeps the trainer waiting."""
+SIDE_DURABLE_WAIT = 2.0
+"""The longest that a side job's ``add_scalar`` waits for its line to be durable."""
+SIDE_DURABLE_RATE = 10.0
+"""Calls a second above which a side job's ``add_scalar`` no longer waits."""
+FINISH_WAIT = 30.0
+"""The longest that ``finish`` waits for the file system before it spills what is left and returns."""
+LINGER = 600.0
+"""How long an evaluator waits for a crashed or preempted main job to come back."""
+POLL_INTERVAL = 1.0
+"""How often an idle evaluator looks at the queue."""
+TEMP_AGE = 86_400.0
+"""How long a cleaner itself watches a closed session before it clears that session's temporaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The intervals of one session, derived from the timeout ``T`` that its lock states."""
+
+    timeout: float = DEFAULT_TIMEOUT
+
+    @property
+    def beat_interval(self) -> float:
+        """From one beat to the next: T/6."""
+        return self.timeout / 6
+
+    @property
+    def window(self) -> float:
+        """How long a beat name must stand still before its session counts as expired: T."""
+        return self.timeout
+
+    @property
+    def min_looks(self) -> int:
+        """How many listings a window must hold at least."""
+        return 3
+
+    @property
+    def slow_listing(self) -> float:
+        """A listing that takes longer starts the window again: T/6."""
+        return self.timeout / 6
+
+    @property
+    def observer_gap(self) -> float:
+        """A gap in the observer's own work that starts the window again: T/3."""
+        return self.timeout / 3
+
+    @property
+    def look_interval(self) -> float:
+        """How often a watching ``init`` lists: T/30, between 20 ms and 1 s."""
+        return min(1.0, max(0.02, self.timeout / 30))
+
+    @property
+    def protected(self) -> float:
+        """Protected work may be started this long after the start of the last good beat: 2T/3."""
+        return self.timeout * 2 / 3
+
+    @property
+    def rename_only_after(self) -> float:
+        """Where listings are always slow, ``init`` goes on after this by the rename alone: 4T."""
+        return self.timeout * 4
+
+    @property
+    def min_linger(self) -> float:
+        """The least that an evaluator lingers after a crash of main: 4T."""
+        return self.timeout * 4
+
+    @property
+    def view_interval(self) -> float:
+        """How often the holder rewrites its view when nothing changed: T."""
+        return self.timeout

@@ -1,0 +1,1 @@
+"""The file system, the clock and the identity of a process, each behind a seam that tests replace."""

@@ -1,0 +1,288 @@
+"""The file system behind one seam: the operations that the protocol is made of, and no decision.
+
+Tests put a wrapper here to stop after any operation, to lose replies, to fill the disk or to count calls; nothing else in fsrun
+opens, links or renames a file of a run. Paths are absolute ``str``. Errors are ``OSError`` as the system gives them, but ESTALE is
+raised as ``FileNotFoundError`` (protocol.md 8: neither proves absence, only a fresh listing does).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as stat_module
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+FILE_MODE = 0o664
+FOLDER_MODE = 0o2775
+_COPY_CHUNK = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What an open descriptor says of a file."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+    links: int
+    is_folder: bool
+    device: int
+
+
+class LogFile(Protocol):
+    """A log that one session alone appends to."""
+
+    def write(self, data: bytes) -> int:
+        """Append; returns how many bytes the system took, which may be fewer."""
+        ...
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes: after a short or failed write, before it is written again."""
+        ...
+
+    def close(self) -> None:
+        """Close; an error here means that something was lost."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Fifteen operations. Each is one step that may be the last one before a crash."""
+
+    def list(self, folder: str) -> list[str]:
+        """Names in a folder, afresh: the folder is opened and closed first, which drops a client's cached listing."""
+        ...
+
+    def scan(self, folder: str) -> list[tuple[str, bool]]:
+        """Like ``list``, with whether each name is a folder (links are not followed)."""
+        ...
+
+    def read(self, path: str, start: int = 0) -> bytes:
+        """Content from byte ``start`` on, through a fresh open after its folder was opened."""
+        ...
+
+    def stat(self, path: str) -> Stat:
+        """Facts of a fresh descriptor, after its folder was opened; links are followed."""
+        ...
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file that must not exist, write, fsync, close."""
+        ...
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name that must not exist."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file or a folder, replacing a file."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a name of a file."""
+        ...
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder that must not exist."""
+        ...
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def sync_folder(self, folder: str) -> None:
+        """Make the names of a folder durable. A system that cannot is not an error."""
+        ...
+
+    def symlink(self, target: str, path: str) -> None:
+        """Make a symbolic link that must not exist."""
+        ...
+
+    def append(self, path: str) -> LogFile:
+        """Open a log for appending, creating it."""
+        ...
+
+    def open(self, path: str) -> int:
+        """Open a file for reading; the descriptor belongs to the caller. Links are followed."""
+        ...
+
+    def copy(self, source: int, target: str) -> None:
+        """Copy an open file into a new file that must not exist, fsync, close."""
+        ...
+
+
+@contextmanager
+def _stale_is_missing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            raise FileNotFoundError(errno.ENOENT, "stale handle, read as missing", path) from error
+        raise
+
+
+def _revalidate(folder: str) -> None:
+    """Open and close a folder: the next look-up or listing in it asks the server (close-to-open)."""
+    os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+class _LocalLog:
+    """A log on the real file system."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, path: str) -> None:
+        with _stale_is_missing(path):
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+
+    def write(self, data: bytes) -> int:
+        return os.write(self._descriptor, data)
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class LocalFileSystem:
+    """The operating system's files. After a crash: each operation has happened or has not, ``create`` and ``copy`` apart, which may
+    leave a part of the file under their (hidden) name.
+    """
+
+    def list(self, folder: str) -> list[str]:
+        """Names in a folder, afresh."""
+        with _stale_is_missing(folder):
+            _revalidate(folder)
+            return os.listdir(folder)
+
+    def scan(self, folder: str) -> list[tuple[str, bool]]:
+        """Names in a folder and whether each is a folder, afresh."""
+        with _stale_is_missing(folder):
+            _revalidate(folder)
+            with os.scandir(folder) as entries:
+                return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+
+    def read(self, path: str, start: int = 0) -> bytes:
+        """Content from ``start`` on, through a fresh open."""
+        with _stale_is_missing(path):
+            _revalidate(os.path.dirname(path))
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with open(descriptor, "rb", buffering=0) as file:
+                if start:
+                    file.seek(start)
+                return file.readall()
+
+    def stat(self, path: str) -> Stat:
+        """Facts of a fresh descriptor."""
+        with _stale_is_missing(path):
+            _revalidate(os.path.dirname(path))
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                return stat_of(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create, write, fsync, close: all three are checked, since a full disk shows itself at any of them."""
+        with _stale_is_missing(path):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+            try:
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def link(self, source: str, target: str) -> None:
+        """Link; the source itself where it is a symbolic link's target was resolved by the caller."""
+        with _stale_is_missing(source):
+            os.link(source, target)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename."""
+        with _stale_is_missing(source):
+            os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Remove a name."""
+        with _stale_is_missing(path):
+            os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder, group-inheriting (2775 less the umask)."""
+        with _stale_is_missing(path):
+            os.mkdir(path, FOLDER_MODE)
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+        with _stale_is_missing(path):
+            os.rmdir(path)
+
+    def sync_folder(self, folder: str) -> None:
+        """fsync a folder; file systems that refuse that (EINVAL and the like) keep names durable by themselves."""
+        with _stale_is_missing(folder):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF):
+                    raise
+            finally:
+                os.close(descriptor)
+
+    def symlink(self, target: str, path: str) -> None:
+        """Make a symbolic link."""
+        with _stale_is_missing(path):
+            os.symlink(target, path)
+
+    def append(self, path: str) -> LogFile:
+        """Open a log."""
+        return _LocalLog(path)
+
+    def open(self, path: str) -> int:
+        """Open for reading; never blocks on a named pipe."""
+        with _stale_is_missing(path):
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def copy(self, source: int, target: str) -> None:
+        """Copy from an open file, in the kernel where it can."""
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        try:
+            offset = 0
+            while chunk := os.pread(source, _COPY_CHUNK, offset):
+                _write_all(descriptor, chunk)
+                offset += len(chunk)
+            os.fsync(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def stat_of(descriptor: int) -> Stat:
+    """Facts of an open descriptor."""
+    facts = os.fstat(descriptor)
+    return Stat(
+        size=facts.st_size,
+        mtime_ns=facts.st_mtime_ns,
+        inode=facts.st_ino,
+        links=facts.st_nlink,
+        is_folder=stat_module.S_ISDIR(facts.st_mode),
+        device=facts.st_dev,
+    )

@@ -1,0 +1,182 @@
+"""Publication (protocol.md 7): put-if-absent, replace, move and discard, each with its outcome determined after an error.
+
+A lost reply is retransmitted and the second try fails, so an error of link or rename proves nothing: whose token stands there does.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import time
+from contextlib import suppress
+from typing import Any
+
+from fsrun.core import codec, layout
+from fsrun.disk.fs import FileSystem
+
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES})
+_BUSY = frozenset({errno.ENOTEMPTY, errno.EBUSY, errno.EEXIST})
+
+
+class Store:
+    """Publishes below one folder, under hidden names that carry a job and a session."""
+
+    __slots__ = ("fs", "job", "root", "session")
+
+    def __init__(self, fs: FileSystem, root: str, job: str, session: int) -> None:
+        self.fs = fs
+        self.root = root
+        self.job = job
+        self.session = session
+
+    def path(self, *parts: str) -> str:
+        """Absolute path of something below the root."""
+        return "/".join((self.root, *parts))
+
+    def temp(self, folder: str) -> str:
+        """Absolute path of a new hidden name in ``folder`` (relative)."""
+        name = layout.temp_name(self.job, self.session, secrets.token_hex(4))
+        return self.path(folder, name) if folder else self.path(name)
+
+    def put_if_absent(self, folder: str, name: str, data: bytes) -> bool:
+        """Publish ``folder/name`` unless it exists; True if what stands there is ours.
+
+        After a crash: nothing, or a temporary, or the whole record; where links are refused, perhaps a part of the record, which every
+        reader takes for "not yet".
+        """
+        temp, target = self.temp(folder), self.path(folder, name) if folder else self.path(name)
+        self.fs.create(temp, data)
+        try:
+            return self._link(temp, target, data)
+        finally:
+            with suppress(OSError):
+                self.fs.unlink(temp)
+
+    def _link(self, temp: str, target: str, data: bytes) -> bool:
+        try:
+            self.fs.link(temp, target)
+        except OSError as error:
+            if isinstance(error, FileExistsError) or error.errno not in NO_LINKS:
+                if not self._is_ours(temp, target):
+                    if isinstance(error, FileExistsError):
+                        return False
+                    raise
+            else:
+                try:
+                    self.fs.create(target, data)
+                except FileExistsError:
+                    return False
+        self.fs.sync_folder(os.path.dirname(target))
+        return True
+
+    def _is_ours(self, temp: str, target: str) -> bool:
+        """Whether the link happened although it was reported as failed: both names then show one inode."""
+        try:
+            mine, there = self.fs.stat(temp), self.fs.stat(target)
+        except OSError:
+            return False
+        return (mine.device, mine.inode) == (there.device, there.inode)
+
+    def replace(self, folder: str, name: str, data: bytes) -> None:
+        """Publish ``folder/name`` in place of what stands there. After a crash: the old record or the new one."""
+        temp, target = self.temp(folder), self.path(folder, name) if folder else self.path(name)
+        self.fs.create(temp, data)
+        try:
+            self.fs.rename(temp, target)
+        except BaseException:
+            with suppress(OSError):
+                self.fs.unlink(temp)
+            raise
+        self.fs.sync_folder(os.path.dirname(target))
+
+    def move(self, source: str, target: str) -> bool:
+        """Rename a relative path to another; True if it stands at ``target``, False if it is at neither.
+
+        Only for targets that no other content can have: there, "it is at the target" means that the move happened, whoever made it.
+        After a crash: it stands at one of the two.
+        """
+        try:
+            self.fs.rename(self.path(source), self.path(target))
+        except FileNotFoundError:
+            return self.present(target)
+        except OSError:
+            if self.present(source) or not self.present(target):
+                raise
+        return True
+
+    def present(self, path: str) -> bool:
+        """Whether a relative path is in a fresh listing of its folder."""
+        folder, _, name = path.rpartition("/")
+        try:
+            return name in self.fs.list(self.path(folder) if folder else self.root)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def names(self, folder: str) -> list[str]:
+        """Fresh listing of a relative folder; empty where there is none."""
+        try:
+            return self.fs.list(self.path(folder) if folder else self.root)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def record(self, path: str) -> dict[str, Any] | None:
+        """Read a record; None where it is not there (yet)."""
+        try:
+            return codec.decode_record(self.fs.read(self.path(path)))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def ensure_folder(self, path: str) -> None:
+        """Make a relative folder and those above it (below the root, which must exist), durably."""
+        made = ""
+        for part in path.split("/"):
+            parent, made = made, f"{made}/{part}" if made else part
+            try:
+                self.fs.mkdir(self.path(made))
+            except FileExistsError:
+                continue
+            self.fs.sync_folder(self.path(parent) if parent else self.root)
+
+    def discard(self, path: str) -> bool:
+        """Move a relative path into ``trash/`` under a name of its own and remove it; False if it was gone.
+
+        After a crash: it stands where it stood, or in trash/, where anyone may remove it.
+        """
+        target = f"{layout.TRASH}/{layout.temp_name(self.job, self.session, secrets.token_hex(8))}"
+        self.ensure_folder(layout.TRASH)
+        try:
+            self.fs.rename(self.path(path), self.path(target))
+        except FileNotFoundError:
+            if not self.present(target):
+                return False
+        self.remove(target)
+        return True
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a folder of ours; what another host still holds open (``.nfs*``) is retried, then left to the next cleaner."""
+        full = self.path(path)
+        for pause in (0.0, 0.05, 0.2):
+            time.sleep(pause)
+            try:
+                self._remove_tree(full)
+                return
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                if error.errno not in _BUSY:
+                    raise
+
+    def _remove_tree(self, path: str) -> None:
+        try:
+            self.fs.unlink(path)
+            return
+        except (IsADirectoryError, PermissionError):
+            pass
+        for name, is_folder in self.fs.scan(path):
+            if is_folder:
+                self._remove_tree(f"{path}/{name}")
+            else:
+                self.fs.unlink(f"{path}/{name}")
+        self.fs.rmdir(path)
+
