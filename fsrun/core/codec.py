@@ -38,7 +38,7 @@ def _plain(value: object) -> object:
 
 
 def encode_record(record: Mapping[str, object]) -> bytes:
-    """Return the bytes of a record: indented for people, one newline at the end. Integers past 64 bits become floats."""
+    """Return a record's bytes: indented for people, one newline at the end. Integers past 64 bits become floats."""
     return orjson.dumps(_plain(record), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 

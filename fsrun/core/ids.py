@@ -1,4 +1,4 @@
-"""Names of projects, runs, jobs, tokens and entries (protocol.md 3, "Names"): their grammar, and portable forms of free text.
+"""Names of projects, runs, jobs, tokens and entries (protocol.md 3, "Names"): grammar, and portable forms of free text.
 
 What a name means on disk is decided in ``layout``.
 """

@@ -1,6 +1,6 @@
 """Where everything stands (protocol.md 2): builds and parses every path below a run folder.
 
-The only home of file-name literals. Paths are relative, with ``/``; what is in the files is the business of ``records``.
+The only home of file-name literals. Paths are relative, with ``/``; what is in the files is decided in ``records``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The records of the layout (protocol.md 6): what they hold, how they are read, unknown keys kept.
 
-Reading is strict about what the rules need and silent about the rest: a key that is missing takes its default, a key of
-the wrong type is an ``InvalidError`` naming it, an unknown key stays in ``extra`` and is written again.
+Reading is strict about what the rules need and silent about the rest: a key that is missing takes its default, a key
+of the wrong type is an ``InvalidError`` naming it, an unknown key stays in ``extra`` and is written again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 from fsrun.core.errors import InvalidError
 
@@ -107,7 +107,7 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain JSON values."""
         known = {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "extra"}
-        return known | cast(dict[str, Any], self.extra)
+        return known | self.extra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ class End(Record):
     step: int | None = _a(_int_or_none, None)
     summary: dict[str, Any] = _a(_map, factory=dict)
     sizes: dict[str, int] = _a(_sizes, factory=dict)
-    """Bytes of each log of the session that the writer of this record knows to be complete, by path in the run folder."""
+    """Bytes of each log of the session known to be complete, by path in the run folder."""
     error: dict[str, Any] | None = _a(_map_or_none, None)
     """``{"type", "message", "traceback"}`` of what ended the session."""
     exit_code: int | None = _a(_int_or_none, None)
@@ -191,7 +191,7 @@ class Meta(Record):
     size: int = _a(_int, 0)
     handed_over: str = _a(_text, "")
     order: int = _a(_int, 0)
-    """Rises with every hand-over of a run (wall clock in ns, never backwards within a process): breaks ties of a step."""
+    """Rises with every hand-over of a process (wall clock in ns, never backwards): breaks ties of a step."""
     source: str = _a(_text, "")
 
 

@@ -1,8 +1,9 @@
 """The file system behind one seam: the operations that the protocol is made of, and no decision.
 
-Tests put a wrapper here to stop after any operation, to lose replies, to fill the disk or to count calls; nothing else in fsrun
-opens, links or renames a file of a run. Paths are absolute ``str``. Errors are ``OSError`` as the system gives them, but ESTALE is
-raised as ``FileNotFoundError`` (protocol.md 8: neither proves absence, only a fresh listing does).
+Tests put a wrapper here to stop after any operation, to lose replies, to fill the disk or to count calls; nothing
+else in fsrun opens, links or renames a file of a run. Paths are absolute ``str``. Errors are ``OSError`` as the system
+gives them, but ESTALE is raised as ``FileNotFoundError`` (protocol.md 8: neither proves absence, only a fresh listing
+does).
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ class LogFile(Protocol):
 class FileSystem(Protocol):
     """Fifteen operations. Each is one step that may be the last one before a crash."""
 
-    def list(self, folder: str) -> list[str]:
+    def names(self, folder: str) -> list[str]:
         """Names in a folder, afresh: the folder is opened and closed first, which drops a client's cached listing."""
         ...
 
     def scan(self, folder: str) -> list[tuple[str, bool]]:
-        """Like ``list``, with whether each name is a folder (links are not followed)."""
+        """Like ``names``, with whether each name is a folder (links are not followed)."""
         ...
 
     def read(self, path: str, start: int = 0) -> bytes:
@@ -160,11 +161,13 @@ class _LocalLog:
 
 
 class LocalFileSystem:
-    """The operating system's files. After a crash: each operation has happened or has not, ``create`` and ``copy`` apart, which may
-    leave a part of the file under their (hidden) name.
+    """The operating system's files.
+
+    After a crash: each operation has happened or has not, ``create`` and ``copy`` apart, which may leave a part of the
+    file under their (hidden) name.
     """
 
-    def list(self, folder: str) -> list[str]:
+    def names(self, folder: str) -> list[str]:
         """Names in a folder, afresh."""
         with _stale_is_missing(folder):
             _revalidate(folder)
@@ -235,7 +238,7 @@ class LocalFileSystem:
             os.rmdir(path)
 
     def sync_folder(self, folder: str) -> None:
-        """fsync a folder; file systems that refuse that (EINVAL and the like) keep names durable by themselves."""
+        """Make names durable; file systems that refuse that (EINVAL and the like) do so by themselves."""
         with _stale_is_missing(folder):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

@@ -1,6 +1,6 @@
 """Who this process is, and whether another one is proved dead (protocol.md 4, "Proved dead").
 
-Fails closed: true only on proof. Whatever cannot be read, or belongs to another host, boot or pid namespace, is unknown.
+Fails closed: true only on proof. What cannot be read, or belongs to another host, boot or pid namespace, is unknown.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def same_process(a: Holder, b: Holder) -> bool:
 def proved_dead(holder: Holder, me: Holder | None = None) -> bool:
     """Whether ``holder`` is certainly gone. False means alive or unknown.
 
-    Proof: its host, boot and pid namespace are this process's own, and the pid is free, belongs to a process with another start,
-    or is a zombie without a thread (it can never run again; its parent has not collected it).
+    Proof: its host, boot and pid namespace are this process's own, and the pid is free, belongs to a process with
+    another start, or is a zombie without a thread (it can never run again; its parent has not collected it).
     """
     me = me or own()
     same_place = (holder.host, holder.boot, holder.pidns) == (me.host, me.boot, me.pidns)

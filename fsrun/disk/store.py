@@ -1,6 +1,7 @@
-"""Publication (protocol.md 7): put-if-absent, replace, move and discard, each with its outcome determined after an error.
+"""Publication (protocol.md 7): put-if-absent, replace, move, discard, each with its outcome determined after an error.
 
-A lost reply is retransmitted and the second try fails, so an error of link or rename proves nothing: whose token stands there does.
+A lost reply is retransmitted and the second try fails, so an error of link or rename proves nothing: whose token stands
+there does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 from fsrun.core import codec, layout
 from fsrun.disk.fs import FileSystem
 
-NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES})
+NO_LINKS = frozenset(
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
+)
 _BUSY = frozenset({errno.ENOTEMPTY, errno.EBUSY, errno.EEXIST})
 
 
@@ -42,8 +45,8 @@ class Store:
     def put_if_absent(self, folder: str, name: str, data: bytes) -> bool:
         """Publish ``folder/name`` unless it exists; True if what stands there is ours.
 
-        After a crash: nothing, or a temporary, or the whole record; where links are refused, perhaps a part of the record, which every
-        reader takes for "not yet".
+        After a crash: nothing, or a temporary, or the whole record; where links are refused, perhaps a part of the
+        record, which every reader takes for "not yet".
         """
         temp, target = self.temp(folder), self.path(folder, name) if folder else self.path(name)
         self.fs.create(temp, data)
@@ -93,7 +96,8 @@ class Store:
     def move(self, source: str, target: str) -> bool:
         """Rename a relative path to another; True if it stands at ``target``, False if it is at neither.
 
-        Only for targets that no other content can have: there, "it is at the target" means that the move happened, whoever made it.
+        Only for targets that no other content can have: there, "it is at the target" means that the move happened,
+        whoever made it.
         After a crash: it stands at one of the two.
         """
         try:
@@ -109,14 +113,14 @@ class Store:
         """Whether a relative path is in a fresh listing of its folder."""
         folder, _, name = path.rpartition("/")
         try:
-            return name in self.fs.list(self.path(folder) if folder else self.root)
+            return name in self.fs.names(self.path(folder) if folder else self.root)
         except (FileNotFoundError, NotADirectoryError):
             return False
 
     def names(self, folder: str) -> list[str]:
         """Fresh listing of a relative folder; empty where there is none."""
         try:
-            return self.fs.list(self.path(folder) if folder else self.root)
+            return self.fs.names(self.path(folder) if folder else self.root)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -154,7 +158,10 @@ class Store:
         return True
 
     def remove(self, path: str) -> None:
-        """Remove a file or a folder of ours; what another host still holds open (``.nfs*``) is retried, then left to the next cleaner."""
+        """Remove a file or a folder of ours.
+
+        What another host still holds open (``.nfs*``) is retried, then left to the next cleaner.
+        """
         full = self.path(path)
         for pause in (0.0, 0.05, 0.2):
             time.sleep(pause)
@@ -179,4 +186,3 @@ class Store:
             else:
                 self.fs.unlink(f"{path}/{name}")
         self.fs.rmdir(path)
-
