@@ -1,0 +1,1 @@
+"""What tests of several parts share: wrapped file systems and a clock that stands still."""
