@@ -33,7 +33,9 @@ def main(root: str, command: str) -> None:
     assert isinstance(shown, dict)
     assert shown["run"]["status"] == "finished", shown["run"]
     assert {job["job"] for job in shown["jobs"]} == {"main", "eval"}, shown["jobs"]
-    assert shown["queue"] == shown["queue"] | {"waiting": 0, "claimed": 0, "failed": 0, "finished": True}, shown["queue"]
+    assert shown["queue"] == shown["queue"] | {"waiting": 0, "claimed": 0, "failed": 0, "finished": True}, shown[
+        "queue"
+    ]
     assert shown["best"]["step"] == STEPS - 1 and shown["best"]["score"] == 7.0, shown["best"]
     assert [outcome["state"] for outcome in shown["evals"]] == ["done"], shown["evals"]
     table = fsrun.open(Path(root, "ci", "wheel")).scalars(["train/loss"])
