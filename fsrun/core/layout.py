@@ -6,6 +6,7 @@ The only home of file-name literals. Paths are relative, with ``/``; what is in 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from fsrun.core.ids import is_entry, is_job, is_token, parse_number
@@ -77,6 +78,7 @@ def taken_name(job: str, session: int, token: str, count: int) -> str:
     return f"{job}.{session}.{token}.taken.{count}"
 
 
+@lru_cache(maxsize=4096)
 def parse_job_file(name: str) -> JobFile | None:
     """Read a name of ``jobs/``; None for everything that the protocol does not know (kept and ignored)."""
     parts = name.split(".")

@@ -108,3 +108,15 @@ def proved_dead(holder: Holder, me: Holder | None = None) -> bool:
     if holder.ticks is not None and stat[1] != holder.ticks:
         return True
     return stat[0] in "ZX" and _threads(holder.pid) == 1
+
+
+def is_alive(holder: Holder, me: Holder | None = None) -> bool | None:
+    """Whether ``holder`` runs: True or False where this host can prove it, None where it cannot."""
+    me = me or own()
+    if proved_dead(holder, me):
+        return False
+    same_place = (holder.host, holder.boot, holder.pidns) == (me.host, me.boot, me.pidns)
+    if not same_place or not holder.boot or not holder.pidns or holder.ticks is None:
+        return None
+    stat = _stat(holder.pid) if _own_proc() else None
+    return True if stat is not None and stat[1] == holder.ticks else None
