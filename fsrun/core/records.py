@@ -101,7 +101,8 @@ class Record:
             if not spec.metadata["check"](value[spec.name]):
                 raise InvalidError(f"{cls.KIND}: the key {spec.name!r} has the wrong type: {value[spec.name]!r:.80}")
             known[spec.name] = value[spec.name]
-        extra = {k: v for k, v in value.items() if k not in cls.__dataclass_fields__}
+        own = {spec.name for spec in fields(cls)} - {"extra"}
+        extra = {k: v for k, v in value.items() if k not in own}
         return cls(**known, extra=extra)
 
     def to_json(self) -> dict[str, Any]:

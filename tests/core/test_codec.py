@@ -1,0 +1,67 @@
+"""Bytes of records: whole or not yet, words for what JSON lacks."""
+
+import math
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsrun.core import codec
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), values, max_size=6))
+def test_what_is_written_is_read(record: dict[str, object]) -> None:
+    assert codec.decode_record(codec.encode_record(record)) == record
+    line = codec.encode_line(record)
+    assert codec.decode_record(line) == record
+    assert line.index(b"\n") == len(line) - 1
+
+
+@given(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), values, min_size=1, max_size=4), st.data())
+def test_a_record_cut_anywhere_is_not_yet_there(record: dict[str, object], data: st.DataObject) -> None:
+    whole = codec.encode_record(record)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    assert codec.decode_record(whole[:cut]) is None
+
+
+def test_words_stand_for_what_json_lacks() -> None:
+    text = codec.encode_line({"a": math.nan, "b": [math.inf, -math.inf], "c": {"d": 1.5}})
+    assert text == b'{"a":"NaN","b":["Infinity","-Infinity"],"c":{"d":1.5}}\n'
+    assert math.isnan(codec.WORDS["NaN"])
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(2**63, 2**63), (2**64, 2.0**64), (10**400, "Infinity"), (-(10**400), "-Infinity")]
+)
+def test_an_integer_past_64_bits_becomes_a_float(value: int, written: object) -> None:
+    assert orjson.loads(codec.encode_line({"a": value}))["a"] == written
+
+
+def test_text_that_is_no_unicode_is_replaced_not_raised() -> None:
+    assert orjson.loads(codec.encode_line({"a": "x\udc80"}))["a"] == "x?"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"\n", b"[1]\n", b'"x"\n', b'{"a":1\n', b'{"a":1}\x00\n', b"{'a':1}\n", b'{"a":NaN}\n']
+)
+def test_what_is_no_record_is_not_yet_there(data: bytes) -> None:
+    assert codec.decode_record(data) is None
+
+
+@pytest.mark.parametrize("data", [b'{"a":1}\r\n', b'\xef\xbb\xbf{"a":1}\n', b'{"a":0,"a":1}\n'])
+def test_foreign_but_readable_records_are_read(data: bytes) -> None:
+    assert codec.decode_record(data) == {"a": 1}

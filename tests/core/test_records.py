@@ -1,0 +1,103 @@
+"""Records: strict about what the rules need, silent about the rest."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsrun.core import records
+from fsrun.core.errors import InvalidError
+from fsrun.core.records import BestRule, End, Holder, Lock, Meta, Outcome
+
+LOCK = {"protocol": "1.0", "job": "main", "session": 1, "token": "abcdefgh", "timeout": 30.0}
+
+
+def test_unknown_keys_are_kept_and_written_again() -> None:
+    unknown = {"colour": {"a": 1}, "extra": 2, "KIND": 3}
+    lock = Lock.from_json(LOCK | unknown)
+    assert lock.extra == unknown
+    assert unknown.items() <= lock.to_json().items()
+
+
+def test_missing_optional_keys_take_their_defaults() -> None:
+    lock = Lock.from_json(LOCK)
+    assert (lock.fence, lock.config, lock.continues, lock.must_understand) == (None, {}, False, [])
+
+
+@pytest.mark.parametrize("key", ["job", "session", "token", "timeout"])
+def test_a_missing_key_that_the_rules_need_is_named(key: str) -> None:
+    with pytest.raises(InvalidError, match=f"lock: the key '{key}' is missing"):
+        Lock.from_json({k: v for k, v in LOCK.items() if k != key})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("session", "1"), ("session", True), ("session", None), ("timeout", "30"), ("fence", {"a": -1}),
+        ("fence", {"a": "x"}), ("fence", [1]), ("config", None), ("must_understand", "x"), ("must_understand", [1]),
+        ("continues", 1), ("project", 7),
+    ],
+)  # fmt: skip
+def test_a_key_of_the_wrong_type_is_named(key: str, value: object) -> None:
+    with pytest.raises(InvalidError, match=f"lock: the key '{key}' has the wrong type"):
+        Lock.from_json(LOCK | {key: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (End, {"job": "main", "session": 1, "status": "stopped"}),
+        (Outcome, {"entry": "x", "attempt": 1, "state": "great", "job": "eval", "session": 1}),
+        (Meta, {"entry": "x", "kind": "socket"}),
+        (Meta, {"entry": "x", "kind": "file", "files": ["x"]}),
+        (BestRule, {"mode": "best", "tag": "x"}),
+    ],
+)
+def test_a_word_outside_the_list_is_refused(kind: type[records.Record], value: dict[str, object]) -> None:
+    with pytest.raises(InvalidError):
+        kind.from_json(value)
+
+
+def test_a_holder_reads_as_a_person_would_say_it() -> None:
+    assert str(Holder(host="node7", pid=4711)) == "process 4711 on node7"
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        ("1.0", 1),
+        ("12.3", 12),
+        ("2", 2),
+        ("x", None),
+        ("", None),
+        (None, None),
+        (1.0, None),
+        ("-1.0", None),
+        ("²", None),
+    ],
+)
+def test_the_major_version(value: object, number: int | None) -> None:
+    assert records.major(value) == number
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_764_456_878_120_000_000, "2025-11-29T22:54:38.120Z"),
+        (2_208_988_800_999_999_999, "2040-01-01T00:00:00.999Z"),
+    ],
+)
+def test_times_are_text_in_utc_past_2038_too(ns: int, text: str) -> None:
+    assert records.rfc3339(ns) == text
+
+
+@given(st.integers(0, 4 * 10**18))
+def test_a_time_parses_back_to_the_millisecond(ns: int) -> None:
+    back = records.parse_rfc3339(records.rfc3339(ns))
+    assert back is not None
+    assert abs(back - ns / 1e9) < 2e-3
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z"])
+def test_a_text_that_is_no_time_is_none(text: str) -> None:
+    assert records.parse_rfc3339(text) is None

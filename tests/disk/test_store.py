@@ -1,0 +1,131 @@
+"""Publication on the real file system, and with lost replies."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from fsrun.disk.fs import LocalFileSystem
+from fsrun.disk.store import Store
+
+
+class LostReply(LocalFileSystem):
+    """The operation happens, and its caller is told that it failed."""
+
+    def __init__(self, operation: str, error: int) -> None:
+        self.operation, self.error = operation, error
+
+    def _lose(self, operation: str, path: str) -> None:
+        if operation == self.operation:
+            raise OSError(self.error, os.strerror(self.error), path)
+
+    def link(self, source: str, target: str) -> None:
+        super().link(source, target)
+        self._lose("link", target)
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self._lose("rename", target)
+
+
+class NoLinks(LocalFileSystem):
+    def link(self, source: str, target: str) -> None:
+        raise PermissionError(errno.EPERM, "no links here", target)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(LocalFileSystem(), str(tmp_path), "main", 1)
+
+
+def test_put_if_absent_has_one_winner_and_leaves_no_temporary(store: Store, tmp_path: Path) -> None:
+    assert store.put_if_absent("", "x", b"first\n")
+    assert not store.put_if_absent("", "x", b"second\n")
+    assert (tmp_path / "x").read_bytes() == b"first\n"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("error", [errno.EEXIST, errno.EIO, errno.ENOENT])
+def test_a_link_that_happened_without_a_reply_counts(tmp_path: Path, error: int) -> None:
+    store = Store(LostReply("link", error), str(tmp_path), "main", 1)
+    assert store.put_if_absent("", "x", b"mine\n")
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_where_links_are_refused_exclusive_creation_serves(tmp_path: Path) -> None:
+    store = Store(NoLinks(), str(tmp_path), "main", 1)
+    assert store.put_if_absent("", "x", b"first\n")
+    assert not store.put_if_absent("", "x", b"second\n")
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_link_that_failed_is_raised_and_leaves_nothing(tmp_path: Path) -> None:
+    class Broken(LocalFileSystem):
+        def link(self, source: str, target: str) -> None:
+            raise OSError(errno.EIO, "broken", target)
+
+    with pytest.raises(OSError, match="broken"):
+        Store(Broken(), str(tmp_path), "main", 1).put_if_absent("", "x", b"1\n")
+    assert os.listdir(tmp_path) == []
+
+
+def test_replace_leaves_the_old_record_when_it_fails(store: Store, tmp_path: Path) -> None:
+    store.replace("", "x", b"old\n")
+
+    class Full(LocalFileSystem):
+        def create(self, path: str, data: bytes) -> None:
+            raise OSError(errno.ENOSPC, "full", path)
+
+    with pytest.raises(OSError, match="full"):
+        Store(Full(), str(tmp_path), "main", 1).replace("", "x", b"new\n")
+    assert (tmp_path / "x").read_bytes() == b"old\n"
+
+
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.EIO])
+def test_a_move_that_happened_without_a_reply_counts(tmp_path: Path, error: int) -> None:
+    (tmp_path / "a").write_text("x")
+    assert Store(LostReply("rename", error), str(tmp_path), "main", 1).move("a", "b")
+    assert os.listdir(tmp_path) == ["b"]
+
+
+def test_a_move_of_nothing_says_so(store: Store) -> None:
+    assert not store.move("a", "b")
+
+
+def test_discard_empties_trash_and_takes_folders(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "best" / "x" / "deep").mkdir(parents=True)
+    (tmp_path / "best" / "x" / "deep" / "f").write_text("1")
+    assert store.discard("best/x")
+    assert not store.discard("best/x")
+    assert os.listdir(tmp_path / "trash") == []
+    assert os.listdir(tmp_path / "best") == []
+
+
+def test_a_record_is_whole_or_not_there(store: Store, tmp_path: Path) -> None:
+    assert store.record("x.json") is None
+    (tmp_path / "x.json").write_bytes(b'{"a":1}')
+    assert store.record("x.json") is None
+    (tmp_path / "x.json").write_bytes(b'{"a":1}\n')
+    assert store.record("x.json") == {"a": 1}
+
+
+def test_a_full_device_is_an_error_at_create(tmp_path: Path) -> None:
+    class Short(LocalFileSystem):
+        def create(self, path: str, data: bytes) -> None:
+            super().create(path, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left", path)
+
+    with pytest.raises(OSError, match="No space"):
+        Store(Short(), str(tmp_path), "main", 1).put_if_absent("", "x", b"whole\n")
+    assert "x" not in os.listdir(tmp_path)
+
+
+def test_stale_handles_read_as_missing(tmp_path: Path) -> None:
+    class Stale(LocalFileSystem):
+        def names(self, folder: str) -> list[str]:
+            raise FileNotFoundError(errno.ENOENT, "stale handle, read as missing", folder)
+
+    store = Store(Stale(), str(tmp_path), "main", 1)
+    assert store.names("nothing") == []
+    assert not store.present("nothing/x")
