@@ -49,8 +49,8 @@ class Store:
         record, which every reader takes for "not yet".
         """
         temp, target = self.temp(folder), self.path(folder, name) if folder else self.path(name)
-        self.fs.create(temp, data)
         try:
+            self.fs.create(temp, data)
             return self._link(temp, target, data)
         finally:
             with suppress(OSError):
@@ -84,8 +84,8 @@ class Store:
     def replace(self, folder: str, name: str, data: bytes) -> None:
         """Publish ``folder/name`` in place of what stands there. After a crash: the old record or the new one."""
         temp, target = self.temp(folder), self.path(folder, name) if folder else self.path(name)
-        self.fs.create(temp, data)
         try:
+            self.fs.create(temp, data)
             self.fs.rename(temp, target)
         except BaseException:
             with suppress(OSError):

@@ -118,7 +118,9 @@ def test_a_full_device_is_an_error_at_create(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="No space"):
         Store(Short(), str(tmp_path), "main", 1).put_if_absent("", "x", b"whole\n")
-    assert "x" not in os.listdir(tmp_path)
+    with pytest.raises(OSError, match="No space"):
+        Store(Short(), str(tmp_path), "main", 1).replace("", "x", b"whole\n")
+    assert os.listdir(tmp_path) == []
 
 
 def test_stale_handles_read_as_missing(tmp_path: Path) -> None:
