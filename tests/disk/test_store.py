@@ -83,6 +83,13 @@ def test_replace_leaves_the_old_record_when_it_fails(store: Store, tmp_path: Pat
 
 
 @pytest.mark.parametrize("error", [errno.ENOENT, errno.EIO])
+def test_a_replacement_that_happened_without_a_reply_counts(tmp_path: Path, error: int) -> None:
+    Store(LostReply("rename", error), str(tmp_path), "main", 1).replace("", "x", b"new\n")
+    assert (tmp_path / "x").read_bytes() == b"new\n"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.EIO])
 def test_a_move_that_happened_without_a_reply_counts(tmp_path: Path, error: int) -> None:
     (tmp_path / "a").write_text("x")
     assert Store(LostReply("rename", error), str(tmp_path), "main", 1).move("a", "b")
