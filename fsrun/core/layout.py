@@ -125,6 +125,19 @@ def parse_log_name(name: str) -> tuple[str, int, int | None] | None:
     return None if piece is None else (parts[0], session, piece)
 
 
+def system_name(session: int) -> str:
+    """Name in ``system/<job>/`` of a session's log of samples."""
+    return f"{session}.jsonl"
+
+
+def session_logs(job: str, session: int) -> list[tuple[str, str]]:
+    """All logs of a session that a fence speaks of, as (folder in the run folder, name in it)."""
+    name = scalars_name(job, session)
+    return [(SCALARS, name), (f"{SYSTEM}/{job}", system_name(session))] + [
+        (f, name) for f in (MEDIA, TABLES, ARTIFACTS)
+    ]
+
+
 def console_name(job: str, session: int | None = None) -> str:
     """Name in ``files/`` of a session's console, or of the link to the newest one."""
     return f"output.{job}.log" if session is None else f"output.{job}.{session}.log"

@@ -25,8 +25,8 @@ from fsrun.disk.fs import FileSystem, LocalFileSystem, LogFile, Stat
 T = TypeVar("T")
 Moment = Literal["before", "after", "torn"]
 WRITES = frozenset(
-    "create link rename unlink mkdir rmdir symlink copy append sync_folder "
-    "log.write log.sync log.truncate log.close".split()
+    ("create", "link", "rename", "unlink", "mkdir", "rmdir", "symlink", "copy", "append", "sync_folder")
+    + ("log.write", "log.sync", "log.truncate", "log.close")
 )
 
 
@@ -191,7 +191,7 @@ class FaultFS(WrappedFS):
         skip: int = 0,
         happened: bool = False,
     ) -> None:
-        """Raise ``OSError(error)`` for ``times`` matching calls after ``skip`` of them; done nevertheless if ``happened``."""
+        """Raise ``OSError(error)`` for ``times`` matching calls after ``skip`` of them; ``happened``: but do it."""
         self._rules.append(_Rule(name, match, skip, times, error=error, happened=happened))
 
     def hang(
