@@ -1,0 +1,67 @@
+"""``fsrun ls [ROOT]``: one line a run."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from typing import Any
+
+import click
+
+from fsrun.cli.options import json_option
+from fsrun.cli.text import age, clean, say, to_json
+
+_COLUMNS = ("RUN", "STATUS", "STEP", "JOBS")
+
+
+@click.command()
+@click.argument("root", required=False)
+@json_option
+def command(root: str | None, as_json: bool) -> None:
+    """List the runs below ROOT (default: $FSRUN_ROOT, else ./runs), with the state of every job.
+
+    ROOT may also be the folder of one project, or one run. "silent 3 h" says that a job which nobody has closed has not
+    written its view for that long; whether it lives is not known from here.
+    """
+    from fsrun.disk.fs import LocalFileSystem
+    from fsrun.run.inspect import brief_run, find_runs, read_run
+
+    gc.disable()  # ten thousand small dictionaries and no cycle: collecting costs a fifth of the time
+    fs, now_ns = LocalFileSystem(), time.time_ns()
+    top = os.path.abspath(root or os.environ.get("FSRUN_ROOT") or "runs")
+    if as_json:
+        runs = [read_run(fs, path, chains, now_ns=now_ns) for path, chains in find_runs(fs, top)]
+        say(to_json(runs, decoded=True))
+        return
+    rows = [_row(brief_run(fs, path, chains, now_ns=now_ns)) for path, chains in find_runs(fs, top)]
+    if not rows:
+        click.echo(f"no runs below {clean(top)}", err=True)
+        return
+    say(_table([_COLUMNS, *rows]))
+
+
+def status_text(facts: dict[str, Any]) -> str:
+    """Return a job's status for people: ``failed (exit 3)``, ``running, silent 3 h``, ``crashed (proved dead)``."""
+    status = str(facts["status"])
+    if status != "running":
+        reason = facts.get("reason")
+        return clean(f"{status} ({reason})" if reason else status)
+    silent, timeout = facts.get("silent_s"), facts.get("timeout")
+    # Views are written about every T: one that is older than 2T has missed a turn.
+    if facts.get("alive") != "yes" and silent is not None and silent > 2 * (timeout or 30.0):
+        return f"running, silent {age(silent)}"
+    return status
+
+
+def _row(run: dict[str, Any]) -> tuple[str, ...]:
+    jobs = ", ".join(f"{clean(job['job'])} {status_text(job)}" for job in run["jobs"])
+    step = run.get("step")
+    status = status_text(run) + (f" [{clean(run['problem'])}]" if run.get("problem") else "")
+    return f"{clean(run['project'])}/{clean(run['id'])}", status, "-" if step is None else clean(step), jobs or "-"
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    line = f"{{:<{widths[0]}}}  {{:<{widths[1]}}}  {{:>{widths[2]}}}  {{}}"
+    return "\n".join(line.format(*row).rstrip() for row in rows)
