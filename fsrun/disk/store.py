@@ -88,11 +88,10 @@ class Store:
             self.fs.create(temp, data)
             self.fs.rename(temp, target)
         except BaseException as error:
-            if not (isinstance(error, OSError) and self._stands(target, data)):
-                raise
-        finally:
             with suppress(OSError):
                 self.fs.unlink(temp)
+            if not (isinstance(error, OSError) and self._stands(target, data)):
+                raise
         self.fs.sync_folder(os.path.dirname(target))
 
     def _stands(self, target: str, data: bytes) -> bool:
