@@ -143,6 +143,12 @@ def console_name(job: str, session: int | None = None) -> str:
     return f"output.{job}.log" if session is None else f"output.{job}.{session}.log"
 
 
+def parse_console_name(name: str, job: str) -> int | None:
+    """Read a name of ``files/`` as the console of a session of ``job``: its number, or None."""
+    prefix, suffix = f"output.{job}.", ".log"
+    return parse_number(name[len(prefix) : -len(suffix)]) if name.startswith(prefix) and name.endswith(suffix) else None
+
+
 def outcome_name(entry: str, attempt: int) -> str:
     """Name in ``evals/`` of the outcome of one attempt."""
     return f"{entry}.{attempt}.json"
