@@ -17,6 +17,7 @@ import math
 import operator
 import re
 from collections.abc import Mapping
+from typing import cast
 
 INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1
@@ -48,18 +49,17 @@ def as_number(value: object) -> int | float:
     Errors: ``ValueError`` whose text says what the value is instead ("a string", "2 elements, shape (2,)", "a
     complex number", "None"); no other exception, whatever the value's own methods raise.
     """
-    kind = type(value)
-    if kind is float:
-        return value  # type: ignore[return-value]
-    number = value if kind is int else _plain(value)
+    if type(value) is float:
+        return value
+    number = value if type(value) is int else _plain(value)
     if isinstance(number, float):
         return number
-    if number is True or number is False:
+    if isinstance(number, bool):
         return int(number)
-    if INT_MIN <= number <= INT_MAX:  # type: ignore[operator]
-        return number  # type: ignore[return-value]
+    if INT_MIN <= number <= INT_MAX:
+        return number
     try:
-        return float(number)  # type: ignore[arg-type]
+        return float(number)
     except OverflowError:
         return math.inf if number > 0 else -math.inf
 
@@ -72,15 +72,15 @@ def as_step(value: object) -> int:
     Errors: ``ValueError`` whose text says what is wrong with it; no other exception.
     """
     number = value if type(value) is int else _plain(value)
-    if number is True or number is False:
-        raise ValueError("a bool, not a step")
+    if isinstance(number, bool):
+        raise _Unfit("a bool, not a step")
     if isinstance(number, float):
         if not number.is_integer():  # NaN and infinities are not
-            raise ValueError(f"{number!r} is no whole number")
+            raise _Unfit(f"{number!r} is no whole number")
         number = int(number)
-    if INT_MIN <= number <= INT_MAX:  # type: ignore[operator]
-        return number  # type: ignore[return-value]
-    raise ValueError("a step needs to fit in 64 bits")
+    if INT_MIN <= number <= INT_MAX:
+        return number
+    raise _Unfit("a step needs to fit in 64 bits")
 
 
 def check_tag(name: object) -> str | None:
@@ -113,36 +113,32 @@ def numeric_leaves(scores: object) -> tuple[dict[str, int | float], dict[str, st
     """
     numbers: dict[str, int | float] = {}
     others: dict[str, str] = {}
-    if not isinstance(scores, Mapping):
+    if not issubclass(type(scores), Mapping):
         others[""] = f"{_kind(scores)}, not a mapping of names to numbers"
         return numbers, others
     # A stack instead of recursion, last first, so that the order of the result is the order of the mapping.
     stack: list[tuple[str, object, int]] = [("", scores, 0)]
-    seen = 0
+    room = LEAVES_COUNT
     while stack:
         tag, value, depth = stack.pop()
-        if isinstance(value, Mapping):
+        if issubclass(type(value), Mapping):
             if depth == LEAVES_DEPTH:
-                others[tag] = f"nested deeper than {LEAVES_DEPTH} levels"
+                others[printable(tag)] = f"nested deeper than {LEAVES_DEPTH} levels"
                 continue
-            inner, fault = _items(value, tag, LEAVES_COUNT - seen)
-            seen += len(inner)
+            inner, fault = _items(cast("Mapping[object, object]", value), tag, room)
+            room -= len(inner)
             if fault:
-                others[tag if fault != _TOO_MANY else "..."] = fault
+                others["..." if fault == _TOO_MANY else printable(tag)] = fault
             stack.extend((name, leaf, depth + 1) for name, leaf in reversed(inner))
             continue
-        reason = check_tag(tag)
-        if reason is None:
+        reason = check_tag(tag) or ("a second value of this name" if tag in numbers else "")
+        if not reason:
             try:
-                number = as_number(value)
+                numbers[tag] = as_number(value)
             except ValueError as error:
-                others[tag] = str(error)
-                continue
-            if tag not in numbers:
-                numbers[tag] = number
-                continue
-            reason = "a second value of this name"
-        others[printable(tag)] = reason
+                reason = str(error)
+        if reason:
+            others[printable(tag)] = reason
     return numbers, others
 
 
@@ -152,6 +148,14 @@ def printable(text: str) -> str:
     return clean if len(clean) <= _TEXT else clean[: _TEXT - 3] + "..."
 
 
+_KINDS: tuple[tuple[type, str], ...] = (
+    (str, "a string"),
+    (bytes, "bytes"),
+    (complex, "a complex number"),
+    (list, "a list"),
+    (tuple, "a tuple"),
+    (Mapping, "a mapping"),
+)
 _TOO_MANY = f"more than {LEAVES_COUNT} values: the rest was left out"
 
 
@@ -164,7 +168,8 @@ def _items(mapping: Mapping[object, object], prefix: str, room: int) -> tuple[li
                 return found, _TOO_MANY
             if not isinstance(key, str):
                 key = printable(str(key))
-            found.append((f"{prefix}/{key}" if prefix else str(key), value))
+            # Cut where it is too long for a tag anyway: names must not grow with every level.
+            found.append(((f"{prefix}/{key}" if prefix else str(key))[: TAG_BYTES + 1], value))
     except Exception as error:  # noqa: BLE001 - a user's mapping may raise anything
         return found, f"cannot be read: {type(error).__name__}"
     return found, ""
@@ -220,7 +225,7 @@ def _converted(value: object) -> int | float:
     if isinstance(value, (str, complex)) or getattr(getattr(value, "dtype", None), "kind", "") in ("c", "m", "M"):
         raise _Unfit(_kind(value))
     if hasattr(kind, "__index__"):
-        return operator.index(value)  # type: ignore[arg-type]
+        return int.__int__(operator.index(value))  # type: ignore[arg-type]
     if not hasattr(kind, "__float__"):
         raise _Unfit(_kind(value))
     is_snan = getattr(value, "is_snan", None)  # Decimal's, which refuses to become a float
@@ -247,17 +252,11 @@ def _reason(error: Exception) -> str:
 
 
 def _kind(value: object) -> str:
-    """What ``value`` is, in a few words for a message."""
+    """What ``value`` is, in a few words for a message; asks its type only, which cannot raise."""
+    kind = type(value)
     if value is None:
         return "None"
-    if isinstance(value, str):
-        return "a string"
-    if isinstance(value, (bytes, bytearray)):
-        return "bytes"
-    if isinstance(value, complex):
-        return "a complex number"
-    if isinstance(value, (list, tuple)):
-        return f"a {'list' if isinstance(value, list) else 'tuple'} of {len(value)}"
-    if isinstance(value, Mapping):
-        return "a mapping"
-    return "an object of type " + printable(type(value).__name__)
+    for base, words in _KINDS:
+        if issubclass(kind, base):
+            return words
+    return "an object of type " + printable(kind.__name__)
