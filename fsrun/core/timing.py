@@ -22,6 +22,10 @@ LINGER = 600.0
 """How long an evaluator waits for a crashed or preempted main job to come back."""
 POLL_INTERVAL = 1.0
 """How often an idle evaluator looks at the queue."""
+VISIBLE_WAIT = 60.0
+"""How long an evaluator waits for files of an entry that its host does not see yet."""
+VISIBLE_POLL = 1.0
+"""How often it looks for them."""
 TEMP_AGE = 86_400.0
 """How long a cleaner itself watches a closed session before it clears that session's temporaries."""
 
