@@ -162,6 +162,8 @@ class End(Record):
     protocol: str = _a(_text, PROTOCOL)
     job: str = _a(_text)
     session: int = _a(_int)
+    token: str = _a(_text, "")
+    """The session's token where its own holder put this; empty where somebody else did."""
     status: str = _a(lambda v: v in ("finished", "failed", "crashed"))
     reason: str | None = _a(_text_or_none, None)
     """Such as ``preempted``, ``interrupted``, ``terminated``, ``exit 3``, ``expired``, ``proved dead``."""

@@ -24,9 +24,9 @@ from fsrun.disk.fs import FileSystem, LocalFileSystem, LogFile, Stat
 
 T = TypeVar("T")
 Moment = Literal["before", "after", "torn"]
+_LOG_WRITES = ("log.write", "log.sync", "log.truncate", "log.close")
 WRITES = frozenset(
-    ("create", "link", "rename", "unlink", "mkdir", "rmdir", "symlink", "copy", "append", "sync_folder")
-    + ("log.write", "log.sync", "log.truncate", "log.close")
+    ("create", "link", "rename", "unlink", "mkdir", "rmdir", "symlink", "copy", "append", "sync_folder", *_LOG_WRITES)
 )
 
 
