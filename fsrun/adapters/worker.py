@@ -1,0 +1,154 @@
+"""The child process in which a user's function runs: ``python -m fsrun.adapters.worker FILE.py:NAME READ WRITE``.
+
+Reads one request a line from descriptor READ and answers one line on WRITE. The function is loaded once: a model stays
+loaded between entries. Standard output and error stay the user's. Whatever the function does, the parent sees an
+answer or the end of this process; when the parent dies this process goes too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from fsrun.adapters.evaluation import EvaluationError, Request, SkipEvaluation, result_of
+from fsrun.core import codec
+
+TRACEBACK_LIMIT = 20_000
+
+
+def load(spec: str) -> Callable[..., object]:
+    """Return what ``FILE.py:NAME`` or ``package.module:NAME`` names; an ``EvaluationError`` says what is wrong."""
+    source, colon, name = spec.rpartition(":")
+    if not colon or not source or not name:
+        raise EvaluationError(f"{spec!r} names no function: write FILE.py:NAME")
+    if source.endswith(".py"):
+        path = os.path.abspath(source)
+        if not os.path.isfile(path):
+            raise EvaluationError(f"{path}: no such file")
+        sys.path.insert(0, os.path.dirname(path))
+        module_spec = importlib.util.spec_from_file_location(os.path.basename(path)[: -len(".py")], path)
+        if module_spec is None or module_spec.loader is None:
+            raise EvaluationError(f"{path}: not a Python module")
+        module = importlib.util.module_from_spec(module_spec)
+        sys.modules[module_spec.name] = module
+        module_spec.loader.exec_module(module)
+    else:
+        sys.path.insert(0, os.getcwd())
+        module = importlib.import_module(source)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise EvaluationError(f"{source} has no function {name!r}")
+    return function  # type: ignore[no-any-return]
+
+
+def takes_context(function: Callable[..., object]) -> bool:
+    """Whether the function wants the request as a second argument."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    return len(places) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """An exception as an outcome keeps it: type, message, traceback (the end of it where it is long)."""
+    text = "".join(traceback.format_exception(error))
+    return {"type": type(error).__name__, "message": _text(error), "traceback": text[-TRACEBACK_LIMIT:]}
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:2000]
+    except Exception:  # noqa: BLE001 - a __str__ of the user's
+        return "(its text cannot be shown)"
+
+
+def call(function: Callable[..., object], request: Request) -> dict[str, Any]:
+    """Run the function on one request; the answer says scores, skip or error."""
+    try:
+        arguments = (request.path, request) if takes_context(function) else (request.path,)
+        returned = function(*arguments)
+        if inspect.isawaitable(returned):
+            returned = asyncio.run(_wait(returned))
+        result = result_of(returned)
+    except EvaluationError as error:
+        return {"error": error.error, "reason": error.reason}
+    except SystemExit as error:
+        return {"error": describe(error), "reason": f"the evaluation called sys.exit({error.code!r})"}
+    except BaseException as error:  # noqa: BLE001 - whatever user code raises is its outcome
+        if isinstance(error, SkipEvaluation) or type(error).__name__ == "Skip":
+            return {"skip": _text(error)}
+        return {"error": describe(error), "reason": f"{type(error).__name__}: {_text(error)}"[:500]}
+    return {"scores": result.scores, "details": result.details}
+
+
+async def _wait(awaitable: Any) -> object:
+    return await awaitable
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process with its parent, even when the function holds the interpreter."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
+    except (OSError, AttributeError, ImportError):
+        pass
+
+
+def _requests(descriptor: int, out: queue.SimpleQueue[bytes]) -> None:
+    with os.fdopen(descriptor, "rb") as source:
+        for line in source:
+            out.put(line)
+    os._exit(0)
+
+
+def main(spec: str, read: int, write: int) -> None:
+    """Answer requests until the parent closes its end."""
+    _die_with_parent()
+    home = os.getcwd()
+    incoming: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_requests, args=(read, incoming), daemon=True).start()
+    os.set_inheritable(write, False)
+    try:
+        function = load(spec)
+        answer: dict[str, Any] = {"ready": True}
+    except BaseException as error:  # noqa: BLE001 - importing user code may raise anything
+        reason = error.reason if isinstance(error, EvaluationError) else f"{spec} cannot be loaded: {error!r}"[:500]
+        _send(write, {"ready": False, "reason": reason, "error": describe(error)})
+        return
+    _send(write, answer)
+    while True:
+        request = Request(**orjson.loads(incoming.get()))
+        answer = call(function, request)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.chdir(home)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):
+                continue
+        _send(write, answer)
+
+
+def _send(descriptor: int, answer: dict[str, Any]) -> None:
+    data = memoryview(codec.encode_line(answer))
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
