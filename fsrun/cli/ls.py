@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from fsrun.cli.options import json_option
-from fsrun.cli.text import age, clean, say, to_json
+from fsrun.cli.text import clean, say, status_text, to_json
 
 _COLUMNS = ("RUN", "STATUS", "STEP", "JOBS")
 
@@ -25,7 +25,7 @@ def command(root: str | None, as_json: bool) -> None:
     written its view for that long; whether it lives is not known from here.
     """
     from fsrun.disk.fs import LocalFileSystem
-    from fsrun.run.inspect import brief_run, find_runs, read_run
+    from fsrun.run.listing import brief_run, find_runs, read_run
 
     gc.disable()  # ten thousand small dictionaries and no cycle: collecting costs a fifth of the time
     fs, now_ns = LocalFileSystem(), time.time_ns()
@@ -39,19 +39,6 @@ def command(root: str | None, as_json: bool) -> None:
         click.echo(f"no runs below {clean(top)}", err=True)
         return
     say(_table([_COLUMNS, *rows]))
-
-
-def status_text(facts: dict[str, Any]) -> str:
-    """Return a job's status for people: ``failed (exit 3)``, ``running, silent 3 h``, ``crashed (proved dead)``."""
-    status = str(facts["status"])
-    if status != "running":
-        reason = facts.get("reason")
-        return clean(f"{status} ({reason})" if reason else status)
-    silent, timeout = facts.get("silent_s"), facts.get("timeout")
-    # Views are written about every T: one that is older than 2T has missed a turn.
-    if facts.get("alive") != "yes" and silent is not None and silent > 2 * (timeout or 30.0):
-        return f"running, silent {age(silent)}"
-    return status
 
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:

@@ -46,6 +46,19 @@ def number(value: object) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
+def status_text(facts: dict[str, Any]) -> str:
+    """Return a job's status for people: ``failed (exit 3)``, ``running, silent 3 h``, ``crashed (proved dead)``."""
+    status = str(facts["status"])
+    if status != "running":
+        reason = facts.get("reason")
+        return clean(f"{status} ({reason})" if reason else status)
+    silent, timeout = facts.get("silent_s"), facts.get("timeout")
+    # Views are written about every T: one that is older than 2T has missed a turn.
+    if facts.get("alive") != "yes" and silent is not None and silent > 2 * (timeout or 30.0):
+        return f"running, silent {age(silent)}"
+    return status
+
+
 def to_json(value: Any, *, decoded: bool = False) -> str:
     """Return a value as indented JSON whose characters cannot drive a terminal either.
 

@@ -1,275 +1,117 @@
-"""The state of a run as plain JSON values: what ``show --json`` and ``ls --json`` print (protocol.md 4.8, 5, 6.7).
+"""The state of one run as plain JSON values: the object of ``show --json`` (protocol.md 5, 6.5, 6.6).
 
-Status comes from the chain of sessions; a view lends heartbeat, step and name for display, never a verdict. A run that
-is damaged is described as far as it can be read, with a ``problem``. Reads only. The places of entries and their order
-are ``places`` and ``core.queue``.
+Runs and jobs are read by ``listing``; here come the queue, the evaluations and the best entry. Reads only.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from fsrun.core import codec, layout
-from fsrun.core.errors import InvalidError, NotFoundError
-from fsrun.core.ids import MAIN, is_id
+from fsrun.core.errors import InvalidError
+from fsrun.core.ids import is_entry
+from fsrun.core.order import MainState, is_obeyed, parse_finished
+from fsrun.core.records import BestRule
+from fsrun.core.retention import Kept, rank, score_of
 from fsrun.disk.fs import FileSystem
-
-_MISSING = (FileNotFoundError, NotADirectoryError)
-_TAIL = 1 << 16
-_STATUSES = frozenset({"finished", "failed", "crashed"})
-
-Chains = dict[str, tuple[int, bool]]
-"""Job -> (highest session with a lock, whether that one is closed)."""
-
-
-def read_chains(names: list[str]) -> Chains:
-    """Read a listing of ``jobs/``: the highest session of each job, and whether it is closed.
-
-    ``core.sessions.look_all`` says all that a listing tells; this is the part that a list of ten thousand runs needs.
-    """
-    highest: dict[str, int] = {}
-    ends: set[tuple[str, int]] = set()
-    for name in names:
-        found = layout.parse_job_file(name)
-        if found is None:
-            continue
-        if found.kind == "lock":
-            if found.session > highest.get(found.job, 0):
-                highest[found.job] = found.session
-        elif found.kind == "end":
-            ends.add((found.job, found.session))
-    return {job: (session, (job, session) in ends) for job, session in highest.items()}
-
-
-def find_runs(fs: FileSystem, root: str) -> Iterator[tuple[str, Chains]]:
-    """Yield (path, chains) of every run below ``root``: a root, the folder of one project, or a run itself.
-
-    Raises ``NotFoundError`` where ``root`` is no folder. What is no run, or cannot be listed, is passed over.
-    """
-    try:
-        tops = sorted(fs.names(root))
-    except _MISSING:
-        raise NotFoundError(f"{root}: no such folder; give the root of the runs, or set $FSRUN_ROOT") from None
-    if (chains := _chains_of(fs, root, tops)) is not None:
-        yield root, chains
-        return
-    for top in tops:
-        path = f"{root}/{top}"
-        names = [] if top.startswith(".") else _names(fs, path)
-        if (chains := _chains_of(fs, path, names)) is not None:
-            yield path, chains
-            continue
-        for name in sorted(names):
-            run = f"{path}/{name}"
-            if not name.startswith(".") and (chains := _chains_of(fs, run, _names(fs, run))) is not None:
-                yield run, chains
-
-
-def _names(fs: FileSystem, folder: str) -> list[str]:
-    try:
-        return fs.names(folder)
-    except OSError:
-        return []
-
-
-def _chains_of(fs: FileSystem, path: str, names: list[str]) -> Chains | None:
-    """Chains of a run folder with these names, or None where it is no run. ``jobs/`` is not looked up unseen."""
-    if layout.JOBS not in names:
-        return None
-    listing = _names(fs, f"{path}/{layout.JOBS}")
-    return read_chains(listing) if layout.lock_name(MAIN, 1) in listing else None
-
-
-def _record(fs: FileSystem, path: str) -> dict[str, Any]:
-    """A record as it stands; empty where it is absent, torn or no JSON."""
-    try:
-        return codec.decode_record(fs.read(path)) or {}
-    except OSError:
-        return {}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _int(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _map(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def read_end(fs: FileSystem, path: str, job: str, session: int) -> tuple[dict[str, Any], str | None]:
-    """Read the end of a closed session: (record, problem). ``status`` is ``unknown`` where it says none."""
-    end = _record(fs, f"{path}/{layout.JOBS}/{layout.end_name(job, session)}")
-    if end.get("status") in _STATUSES:
-        return end, None
-    return end | {"status": "unknown"}, f"{layout.JOBS}/{layout.end_name(job, session)} cannot be read"
-
-
-def last_logged_step(fs: FileSystem, path: str, job: str, session: int) -> int | None:
-    """Step of the last complete line of a session's log, or None."""
-    log = f"{path}/{layout.SCALARS}/{layout.scalars_name(job, session)}"
-    try:
-        # A listing first: the name of a log that does not exist yet must not be looked up (protocol.md 8.1).
-        if layout.scalars_name(job, session) not in fs.names(f"{path}/{layout.SCALARS}"):
-            return None
-        data = fs.read(log, max(0, fs.stat(log).size - _TAIL))
-    except OSError:
-        return None
-    complete = data.partition(b"\0")[0]
-    for line in reversed(complete[: complete.rfind(b"\n") + 1].splitlines()):
-        try:
-            value = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        if isinstance(value, dict) and (step := _int(value.get("step"))) is not None:
-            return step
-    return None
-
-
-def silence(view: Mapping[str, Any], opened: str | None, now_ns: int) -> float | None:
-    """Seconds since the view's heartbeat by this host's wall clock: for display, never for a verdict."""
-    from fsrun.core.records import parse_rfc3339
-
-    at = parse_rfc3339(_text(view.get("heartbeat")) or opened or "")
-    return None if at is None else max(0.0, now_ns / 1e9 - at)
-
-
-def _alive(lock: Mapping[str, Any]) -> str:
-    from fsrun.core.records import Holder
-    from fsrun.disk import identity
-
-    try:
-        proof = identity.is_alive(Holder.from_json(_map(lock.get("holder"))))
-    except InvalidError:
-        proof = None
-    return "unknown" if proof is None else "yes" if proof else "no"
-
-
-def read_job(fs: FileSystem, path: str, job: str, session: int, *, closed: bool, now_ns: int) -> dict[str, Any]:
-    """Describe the newest session of a job.
-
-    ``status`` is running, finished, failed or crashed (``unknown`` where the end cannot be read). An open session
-    whose process is proved dead is crashed already, with ``closed`` false: no end was written, and it was found dead.
-    """
-    lock = _record(fs, f"{path}/{layout.JOBS}/{layout.lock_name(job, session)}")
-    view = {} if closed else _view(fs, path, job, session)
-    holder = _map(lock.get("holder"))
-    problem = None if lock else f"{layout.JOBS}/{layout.lock_name(job, session)} cannot be read"
-    opened = _text(lock.get("opened"))
-    timeout = lock.get("timeout")
-    facts: dict[str, Any] = {
-        "job": job,
-        "session": session,
-        "status": "running",
-        "reason": None,
-        "alive": "no",
-        "host": _text(holder.get("host")),
-        "pid": _int(holder.get("pid")),
-        "user": _text(holder.get("user")),
-        "step": _int(view.get("step")),
-        "opened": opened,
-        "heartbeat": _text(view.get("heartbeat")),
-        "ended": None,
-        "closed": closed,
-        "silent_s": None,
-        "timeout": timeout if isinstance(timeout, int | float) else None,
-        "config": _map(lock.get("config")),
-        "summary": _map(view.get("summary")),
-        "error": None,
-        "exit_code": None,
-        "found_by": None,
-        "problem": problem,
-    }
-    if job == MAIN:
-        facts |= {"id": _text(lock.get("run")), "project": _text(lock.get("project")), "name": _text(lock.get("name"))}
-        facts["unit"] = lock.get("unit")
-    if closed:
-        end, unread = read_end(fs, path, job, session)
-        facts |= {"status": end["status"], "reason": _text(end.get("reason")), "ended": _text(end.get("ended"))}
-        facts |= {"error": end.get("error"), "exit_code": _int(end.get("exit_code")), "found_by": end.get("found_by")}
-        facts |= {"summary": _map(end.get("summary")), "problem": problem or unread, "step": _int(end.get("step"))}
-    else:
-        facts["alive"] = _alive(lock)
-        facts["silent_s"] = silence(view, opened, now_ns)
-        if facts["alive"] == "no":
-            facts |= {"status": "crashed", "reason": "proved dead"}
-    if not closed or facts["step"] is None:
-        logged = last_logged_step(fs, path, job, session)
-        facts["step"] = logged if logged is not None else facts["step"]
-    return facts
-
-
-def _view(fs: FileSystem, path: str, job: str, session: int) -> dict[str, Any]:
-    """The view of a job if it speaks of this session."""
-    view = _record(fs, f"{path}/{layout.job_view(job)}")
-    return view if view.get("session") == session else {}
-
-
-def read_run(fs: FileSystem, path: str, chains: Chains | None = None, *, now_ns: int) -> dict[str, Any]:
-    """Describe a run: the facts of its main job, and all jobs under ``jobs``, main first.
-
-    Raises ``NotFoundError`` where ``path`` is no run.
-    """
-    if chains is None:
-        chains = _chains_of(fs, path, _names(fs, path))
-    if chains is None:
-        raise NotFoundError(f"{path}: no run stands here ({layout.JOBS}/{layout.lock_name(MAIN, 1)} is missing)")
-    order = sorted(chains, key=lambda job: (job != MAIN, job))
-    jobs = [read_job(fs, path, job, chains[job][0], closed=chains[job][1], now_ns=now_ns) for job in order]
-    main = jobs[0]
-    named = {key: main.pop(key) for key in ("id", "project", "name", "unit")}
-    folder, project = os.path.basename(path), os.path.basename(os.path.dirname(path))
-    run = {"id": named["id"] or folder, "project": named["project"] or project, "name": named["name"], "path": path}
-    run |= {"unit": named["unit"]}
-    return run | {key: value for key, value in main.items() if key != "job"} | {"jobs": jobs}
-
-
-def brief_run(fs: FileSystem, path: str, chains: Chains, *, now_ns: int) -> dict[str, Any]:
-    """Describe a run for one line of ``ls``: of a closed job only the end is opened."""
-    folder, project = os.path.basename(path), os.path.basename(os.path.dirname(path))
-    run: dict[str, Any] = {"id": folder, "project": project, "jobs": []}
-    for job, (session, closed) in chains.items():
-        if closed:
-            end, problem = read_end(fs, path, job, session)
-            facts = {"job": job, "alive": "no", "silent_s": None, "timeout": None, "problem": problem}
-            facts |= {key: end.get(key) for key in ("status", "reason", "step", "ended")}
-        else:
-            facts = read_job(fs, path, job, session, closed=False, now_ns=now_ns)
-        if job == MAIN:
-            run |= facts
-        else:
-            run["jobs"].append(facts)
-    if not is_plain_folder(folder):
-        lock = _record(fs, f"{path}/{layout.JOBS}/{layout.lock_name(MAIN, chains[MAIN][0])}")
-        run["id"] = _text(lock.get("run")) or folder
-    return run
-
-
-def is_plain_folder(folder: str) -> bool:
-    """Whether a run's folder is its id; a portable form ends in a digest, and the lock holds the id as given."""
-    head, dash, digest = folder.rpartition("-")
-    return is_id(folder) and not (dash and head and len(digest) == 12 and not digest.strip("0123456789abcdef"))
+from fsrun.run.listing import as_int, as_map, as_text, names_in, read_run, record_at
 
 
 def read_evals(fs: FileSystem, path: str) -> list[dict[str, Any]]:
     """Return all outcomes of a run in the order in which they were put (by their own clocks), unreadable ones last."""
     evals = []
-    for name in sorted(_names(fs, f"{path}/{layout.EVALS}")):
+    for name in sorted(names_in(fs, f"{path}/{layout.EVALS}")):
         key = layout.parse_outcome_name(name)
         if key is None:
             continue
-        record = _record(fs, f"{path}/{layout.EVALS}/{name}")
-        found: dict[str, Any] = {"entry": key[0], "attempt": key[1], "state": _text(record.get("state")) or "unknown"}
-        found |= {"step": _int(record.get("step")), "scores": _map(record.get("scores"))}
-        found |= {"lag_steps": _int(record.get("lag_steps")), "session": _int(record.get("session"))}
-        found |= {key: _text(record.get(key)) for key in ("reason", "job", "started", "ended")}
+        record = record_at(fs, f"{path}/{layout.EVALS}/{name}")
+        found: dict[str, Any] = {"entry": key[0], "attempt": key[1], "state": as_text(record.get("state")) or "unknown"}
+        found |= {"step": as_int(record.get("step")), "scores": as_map(record.get("scores"))}
+        found |= {"lag_steps": as_int(record.get("lag_steps")), "session": as_int(record.get("session"))}
+        found |= {key: as_text(record.get(key)) for key in ("reason", "job", "started", "ended")}
         found |= {key: record.get(key) for key in ("duration_s", "error")}
         evals.append(found)
     return sorted(evals, key=lambda outcome: (outcome["ended"] is None, outcome["ended"] or ""))
+
+
+def unit_of(run: Mapping[str, Any]) -> str:
+    """Folder of a run's hand-over unit, as main's lock names it: the run folder where it names none."""
+    return as_text(as_map(run["unit"]).get("path")) or run["path"]
+
+
+def unit_problem(fs: FileSystem, run: Mapping[str, Any]) -> str | None:
+    """Why the unit cannot be reached, or None. Unreachable is never empty (protocol.md 2)."""
+    wanted = as_map(run["unit"])
+    if not wanted.get("path"):
+        return None
+    where = f"the hand-over folder {wanted['path']} (made on {wanted.get('host', '?')})"
+    if record_at(fs, f"{wanted['path']}/{layout.UNIT}").get("id") != wanted.get("id"):
+        return f"{where} is unreachable from here, or is another one"
+    return None
+
+
+def read_queue(fs: FileSystem, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Count entries by place; ``finished``: FINISHED stands and is obeyed (protocol.md 5.8).
+
+    All are null, with a ``problem``, where the unit is elsewhere and cannot be reached.
+    """
+    problem = unit_problem(fs, run)
+    if problem is not None:
+        return {"waiting": None, "claimed": None, "failed": None, "finished": None, "problem": problem}
+    unit = unit_of(run)
+    queue = _below(fs, unit, layout.QUEUE)
+    retried = [f"{layout.RETRY}/{attempt}" for attempt in _below(fs, unit, layout.RETRY)]
+    claims = [f"{layout.CLAIMED}/{owner}" for owner in _below(fs, unit, layout.CLAIMED)]
+    attempts = [f"{claim}/{attempt}" for claim in claims for attempt in _below(fs, unit, claim)]
+    content = fs.read(f"{unit}/{layout.QUEUE}/{layout.FINISHED}") if layout.FINISHED in queue else None
+    main = MainState(run["session"], run["status"] if run["closed"] else "running")
+    return {
+        "waiting": _count(queue) + sum(_count(_below(fs, unit, folder)) for folder in retried),
+        "claimed": sum(_count(_below(fs, unit, folder)) for folder in attempts),
+        "failed": _count(_below(fs, unit, layout.FAILED)),
+        "finished": is_obeyed(parse_finished(content), main),
+        "problem": None,
+    }
+
+
+def _below(fs: FileSystem, unit: str, folder: str) -> list[str]:
+    """Names in a folder of the unit, looked up only where the listings above it show it."""
+    if "/" not in folder:
+        return names_in(fs, f"{unit}/{folder}") if folder in names_in(fs, unit) else []
+    return names_in(fs, f"{unit}/{folder}")
+
+
+def _count(names: list[str]) -> int:
+    return sum(map(is_entry, names))
+
+
+def read_best(fs: FileSystem, path: str, evals: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The best entry in ``best/`` by the run's rule, or None where there is no rule or none is there yet."""
+    if layout.BEST_RULE not in (names := names_in(fs, path)) or layout.BEST not in names:
+        return None
+    try:
+        rule = BestRule.from_json(record_at(fs, f"{path}/{layout.BEST_RULE}"))
+    except InvalidError:
+        return None
+    there = {name for name in names_in(fs, f"{path}/{layout.BEST}") if is_entry(name)}
+    done = [found for found in evals if found["state"] == "done" and found["entry"] in there]
+    kept = [Kept(found["entry"], score_of(found["scores"], rule.tag), found["step"]) for found in done]
+    ranked = rank(kept, rule.mode)
+    if not ranked:
+        return None
+    best = {"entry": ranked[0].entry, "step": ranked[0].step, "score": codec.to_word(ranked[0].score or 0.0)}
+    best |= {"tag": rule.tag, "mode": rule.mode, "keep": rule.keep}
+    return best | {"path": f"{path}/{layout.BEST}/{ranked[0].entry}"}
+
+
+def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
+    """Return the object that ``fsrun show --json`` prints: run, jobs, queue, best, evals.
+
+    Raises ``NotFoundError`` where ``path`` is no run.
+    """
+    run = read_run(fs, path, now_ns=now_ns)
+    jobs = run.pop("jobs")
+    queue = read_queue(fs, run)
+    evals = read_evals(fs, path)
+    return {"run": run, "jobs": jobs, "queue": queue, "best": read_best(fs, path, evals), "evals": evals}

@@ -1,0 +1,137 @@
+"""``fsrun eval RUN``: evaluate what is handed over, with the user's function or command, until nothing more can come."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fsrun.cli.options import DURATION, root_option
+from fsrun.cli.text import clean, say
+from fsrun.core.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from fsrun.adapters.evaluation import Evaluator
+    from fsrun.run.entries import Entry
+    from fsrun.run.run import Run
+
+_WAIT_STEP = 1.0
+
+
+@click.command()
+@click.argument("run")
+@click.option("--function", metavar="F.py:NAME", help="Call NAME(path) or NAME(path, context); it returns a dict of scores.")
+@click.option("--command", "line", metavar="CMD", help="Run 'CMD {path} {out}'; it writes a JSON object of scores to {out}.")
+@click.option("--job", default="eval", show_default=True, metavar="JOB", help="Name of this side job.")
+@click.option("--best", metavar="RULE", help="What is kept: max:TAG or min:TAG, such as max:eval/acc.")
+@click.option("--keep", type=int, default=1, show_default=True, metavar="K", help="How many are kept; 0 keeps all.")
+@click.option(
+    "--order", type=click.Choice(["oldest", "newest", "latest"]), default="oldest", show_default=True,
+    help="Which entry comes next; latest skips all but the newest.",
+)  # fmt: skip
+@click.option("--max-waiting", type=click.IntRange(min=1), metavar="N", help="Skip what waits beyond N, recorded as skipped.")
+@click.option("--drop", type=click.Choice(["oldest", "newest"]), default="oldest", show_default=True, help="Which are skipped.")
+@click.option("--time-limit", type=DURATION, metavar="TIME", help="The longest that one entry may take: 90s, 10m, 2h.")
+@click.option("--linger", type=DURATION, default="10m", show_default=True, metavar="TIME",
+              help="How long to wait for a main job that crashed or was preempted to come back.")  # fmt: skip
+@click.option("--wait", type=DURATION, metavar="TIME", help="How long to wait for the run to appear.")
+@click.option("--once", is_flag=True, help="Evaluate what waits now, and end.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Liveness timeout of this job.  [default: 30]")
+@root_option
+def command(run: str, root: str | None, function: str | None, line: str | None, **options: Any) -> int:
+    """Evaluate the checkpoints of RUN as they are handed over.
+
+    Give exactly one of --function and --command. The evaluation runs in a process of its own: an exception, a crash or
+    an out-of-memory kill is the outcome "failed" of that entry, which is tried again up to three times.
+
+    Exit code 0: all done. 1: an entry is in failed/. 3: another process holds the job. 4: no such run.
+    """
+    evaluator = _evaluator(function, line, options["time_limit"])
+    try:
+        evaluator_check = getattr(evaluator, "check", None)
+        if evaluator_check is not None:
+            evaluator_check()
+        path = _find(run, root, options["wait"])
+        return _serve(path, evaluator, options)
+    finally:
+        evaluator.close()
+
+
+def _evaluator(function: str | None, line: str | None, limit: float | None) -> Evaluator:
+    if (function is None) == (line is None):
+        raise UsageError("give exactly one of --function F.py:NAME and --command 'CMD {path} {out}'")
+    if function is not None:
+        from fsrun.adapters.function import FunctionEvaluator
+
+        return FunctionEvaluator(function, limit=limit)
+    from fsrun.adapters.command import CommandEvaluator
+
+    assert line is not None
+    return CommandEvaluator(line, limit=limit)
+
+
+def _find(run: str, root: str | None, wait: float | None) -> str:
+    """Path of the run folder; waits for it where asked to."""
+    from fsrun.run.reader import resolve_run
+
+    deadline = time.monotonic() + (wait or 0.0)
+    said = False
+    while True:
+        try:
+            return resolve_run(run, root)
+        except NotFoundError:
+            if time.monotonic() >= deadline:
+                raise
+        if not said:
+            say(f"waiting for {clean(run)}")
+            said = True
+        time.sleep(min(_WAIT_STEP, max(0.0, deadline - time.monotonic())))
+
+
+def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
+    """Join the run and evaluate entry after entry."""
+    import fsrun
+
+    parent, folder = os.path.split(path)
+    root, project = os.path.split(parent)
+    with fsrun.init(project, run_id=folder, root=root or ".", job=options["job"], timeout=options["timeout"]) as run:
+        config = run.main_config()
+        entries = run.entries(
+            best=options["best"],
+            keep=options["keep"],
+            order=options["order"],
+            max_waiting=options["max_waiting"],
+            drop=options["drop"],
+            linger=options["linger"],
+            once=options["once"],
+        )
+        for entry in entries:
+            _evaluate(run, entry, evaluator, config)
+        failed = run.failed_entries()
+    if failed:
+        say(f"{len(failed)} in failed/: {', '.join(clean(name) for name in failed[:5])}{' ...' if len(failed) > 5 else ''}")
+    return 1 if failed else 0
+
+
+def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, Any]) -> None:
+    """Evaluate one entry and say how it ended, in one line."""
+    from fsrun.adapters.evaluation import EvaluationError, Request, SkipEvaluation
+
+    request = Request(entry.path, entry.name, entry.step, entry.attempt, str(run.path), config)
+    where = f"{clean(entry.name)} (step {'?' if entry.step is None else entry.step}, attempt {entry.attempt})"
+    started = time.monotonic()
+    with entry:
+        try:
+            result = evaluator.evaluate(request)
+        except SkipEvaluation as skip:
+            entry.skip(str(skip))
+            say(f"{where}: skipped: {clean(skip)}")
+        except EvaluationError as error:
+            entry.fail(error.reason, error.error)
+            say(f"{where}: failed: {clean(error.reason)}")
+        else:
+            entry.done(result.scores, details=result.details)
+            scores = ", ".join(f"{clean(tag)} {value:.6g}" for tag, value in result.scores.items())
+            say(f"{where}: {scores} in {time.monotonic() - started:.1f} s")

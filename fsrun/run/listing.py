@@ -1,0 +1,266 @@
+"""Runs and the state of their jobs as plain JSON values: what ``ls`` prints (protocol.md 4.8, 6.7).
+
+Status comes from the chain of sessions; a view lends heartbeat and step for display, never a verdict. A run that is
+damaged is described as far as it can be read, with a ``problem``. Reads only, and imports little, since ``ls`` over ten
+thousand runs has half a second. Queue, evaluations and the best entry are left to ``inspect``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from fsrun.core import codec, layout
+from fsrun.core.errors import InvalidError, NotFoundError
+from fsrun.core.ids import MAIN, is_id
+from fsrun.disk.fs import FileSystem
+
+_MISSING = (FileNotFoundError, NotADirectoryError)
+_TAIL = 1 << 16
+_STATUSES = frozenset({"finished", "failed", "crashed"})
+
+Chains = dict[str, tuple[int, bool]]
+"""Job -> (highest session with a lock, whether that one is closed)."""
+
+
+def read_chains(names: list[str]) -> Chains:
+    """Read a listing of ``jobs/``: the highest session of each job, and whether it is closed.
+
+    ``core.sessions.look_all`` says all that a listing tells; this is the part that a list of ten thousand runs needs.
+    """
+    highest: dict[str, int] = {}
+    ends: set[tuple[str, int]] = set()
+    for name in names:
+        found = layout.parse_job_file(name)
+        if found is None:
+            continue
+        if found.kind == "lock":
+            if found.session > highest.get(found.job, 0):
+                highest[found.job] = found.session
+        elif found.kind == "end":
+            ends.add((found.job, found.session))
+    return {job: (session, (job, session) in ends) for job, session in highest.items()}
+
+
+def find_runs(fs: FileSystem, root: str) -> Iterator[tuple[str, Chains]]:
+    """Yield (path, chains) of every run below ``root``: a root, the folder of one project, or a run itself.
+
+    Raises ``NotFoundError`` where ``root`` is no folder. What is no run, or cannot be listed, is passed over.
+    """
+    try:
+        tops = sorted(fs.names(root))
+    except _MISSING:
+        raise NotFoundError(f"{root}: no such folder; give the root of the runs, or set $FSRUN_ROOT") from None
+    if (chains := _chains_of(fs, root, tops)) is not None:
+        yield root, chains
+        return
+    for top in tops:
+        path = f"{root}/{top}"
+        names = [] if top.startswith(".") else names_in(fs, path)
+        if (chains := _chains_of(fs, path, names)) is not None:
+            yield path, chains
+            continue
+        for name in sorted(names):
+            run = f"{path}/{name}"
+            if not name.startswith(".") and (chains := _chains_of(fs, run, names_in(fs, run))) is not None:
+                yield run, chains
+
+
+def names_in(fs: FileSystem, folder: str) -> list[str]:
+    """Names in a folder; none where it is absent or cannot be listed."""
+    try:
+        return fs.names(folder)
+    except OSError:
+        return []
+
+
+def _chains_of(fs: FileSystem, path: str, names: list[str]) -> Chains | None:
+    """Chains of a run folder with these names, or None where it is no run. ``jobs/`` is not looked up unseen."""
+    if layout.JOBS not in names:
+        return None
+    listing = names_in(fs, f"{path}/{layout.JOBS}")
+    return read_chains(listing) if layout.lock_name(MAIN, 1) in listing else None
+
+
+def record_at(fs: FileSystem, path: str) -> dict[str, Any]:
+    """A record as it stands; empty where it is absent, torn or no JSON."""
+    try:
+        return codec.decode_record(fs.read(path)) or {}
+    except OSError:
+        return {}
+
+
+def as_text(value: object) -> str | None:
+    """A value that must be text, or None: records are somebody else's."""
+    return value if isinstance(value, str) else None
+
+
+def as_int(value: object) -> int | None:
+    """A value that must be an integer, or None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def as_map(value: object) -> dict[str, Any]:
+    """A value that must be an object; empty where it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def read_end(fs: FileSystem, path: str, job: str, session: int) -> tuple[dict[str, Any], str | None]:
+    """Read the end of a closed session: (record, problem). ``status`` is ``unknown`` where it says none."""
+    end = record_at(fs, f"{path}/{layout.JOBS}/{layout.end_name(job, session)}")
+    if end.get("status") in _STATUSES:
+        return end, None
+    return end | {"status": "unknown"}, f"{layout.JOBS}/{layout.end_name(job, session)} cannot be read"
+
+
+def last_logged_step(fs: FileSystem, path: str, job: str, session: int) -> int | None:
+    """Step of the last complete line of a session's log, or None."""
+    log = f"{path}/{layout.SCALARS}/{layout.scalars_name(job, session)}"
+    try:
+        # A listing first: the name of a log that does not exist yet must not be looked up (protocol.md 8.1).
+        if layout.scalars_name(job, session) not in fs.names(f"{path}/{layout.SCALARS}"):
+            return None
+        data = fs.read(log, max(0, fs.stat(log).size - _TAIL))
+    except OSError:
+        return None
+    complete = data.partition(b"\0")[0]
+    for line in reversed(complete[: complete.rfind(b"\n") + 1].splitlines()):
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(value, dict) and (step := as_int(value.get("step"))) is not None:
+            return step
+    return None
+
+
+def silence(view: Mapping[str, Any], opened: str | None, now_ns: int) -> float | None:
+    """Seconds since the view's heartbeat by this host's wall clock: for display, never for a verdict."""
+    from fsrun.core.records import parse_rfc3339
+
+    at = parse_rfc3339(as_text(view.get("heartbeat")) or opened or "")
+    return None if at is None else max(0.0, now_ns / 1e9 - at)
+
+
+def _alive(lock: Mapping[str, Any]) -> str:
+    from fsrun.core.records import Holder
+    from fsrun.disk import identity
+
+    try:
+        proof = identity.is_alive(Holder.from_json(as_map(lock.get("holder"))))
+    except InvalidError:
+        proof = None
+    return "unknown" if proof is None else "yes" if proof else "no"
+
+
+def read_job(fs: FileSystem, path: str, job: str, session: int, *, closed: bool, now_ns: int) -> dict[str, Any]:
+    """Describe the newest session of a job.
+
+    ``status`` is running, finished, failed or crashed (``unknown`` where the end cannot be read). An open session
+    whose process is proved dead is crashed already, with ``closed`` false: no end was written, and it was found dead.
+    """
+    lock = record_at(fs, f"{path}/{layout.JOBS}/{layout.lock_name(job, session)}")
+    view = {} if closed else _view(fs, path, job, session)
+    holder = as_map(lock.get("holder"))
+    problem = None if lock else f"{layout.JOBS}/{layout.lock_name(job, session)} cannot be read"
+    opened = as_text(lock.get("opened"))
+    timeout = lock.get("timeout")
+    facts: dict[str, Any] = {
+        "job": job,
+        "session": session,
+        "status": "running",
+        "reason": None,
+        "alive": "no",
+        "host": as_text(holder.get("host")),
+        "pid": as_int(holder.get("pid")),
+        "user": as_text(holder.get("user")),
+        "step": as_int(view.get("step")),
+        "opened": opened,
+        "heartbeat": as_text(view.get("heartbeat")),
+        "ended": None,
+        "closed": closed,
+        "silent_s": None,
+        "timeout": timeout if isinstance(timeout, int | float) else None,
+        "config": as_map(lock.get("config")),
+        "summary": as_map(view.get("summary")),
+        "error": None,
+        "exit_code": None,
+        "found_by": None,
+        "problem": problem,
+    }
+    if job == MAIN:
+        facts |= {
+            "id": as_text(lock.get("run")),
+            "project": as_text(lock.get("project")),
+            "name": as_text(lock.get("name")),
+        }
+        facts["unit"] = lock.get("unit")
+    if closed:
+        end, unread = read_end(fs, path, job, session)
+        facts |= {"status": end["status"], "reason": as_text(end.get("reason")), "ended": as_text(end.get("ended"))}
+        facts |= {"error": end.get("error"), "exit_code": as_int(end.get("exit_code")), "found_by": end.get("found_by")}
+        facts |= {"summary": as_map(end.get("summary")), "problem": problem or unread, "step": as_int(end.get("step"))}
+    else:
+        facts["alive"] = _alive(lock)
+        facts["silent_s"] = silence(view, opened, now_ns)
+        if facts["alive"] == "no":
+            facts |= {"status": "crashed", "reason": "proved dead"}
+    if not closed or facts["step"] is None:
+        logged = last_logged_step(fs, path, job, session)
+        facts["step"] = logged if logged is not None else facts["step"]
+    return facts
+
+
+def _view(fs: FileSystem, path: str, job: str, session: int) -> dict[str, Any]:
+    """The view of a job if it speaks of this session."""
+    view = record_at(fs, f"{path}/{layout.job_view(job)}")
+    return view if view.get("session") == session else {}
+
+
+def read_run(fs: FileSystem, path: str, chains: Chains | None = None, *, now_ns: int) -> dict[str, Any]:
+    """Describe a run: the facts of its main job, and all jobs under ``jobs``, main first.
+
+    Raises ``NotFoundError`` where ``path`` is no run.
+    """
+    if chains is None:
+        chains = _chains_of(fs, path, names_in(fs, path))
+    if chains is None:
+        raise NotFoundError(f"{path}: no run stands here ({layout.JOBS}/{layout.lock_name(MAIN, 1)} is missing)")
+    order = sorted(chains, key=lambda job: (job != MAIN, job))
+    jobs = [read_job(fs, path, job, chains[job][0], closed=chains[job][1], now_ns=now_ns) for job in order]
+    main = jobs[0]
+    named = {key: main.pop(key) for key in ("id", "project", "name", "unit")}
+    folder, project = os.path.basename(path), os.path.basename(os.path.dirname(path))
+    run = {"id": named["id"] or folder, "project": named["project"] or project, "name": named["name"], "path": path}
+    run |= {"unit": named["unit"]}
+    return run | {key: value for key, value in main.items() if key != "job"} | {"jobs": jobs}
+
+
+def brief_run(fs: FileSystem, path: str, chains: Chains, *, now_ns: int) -> dict[str, Any]:
+    """Describe a run for one line of ``ls``: of a closed job only the end is opened."""
+    folder, project = os.path.basename(path), os.path.basename(os.path.dirname(path))
+    run: dict[str, Any] = {"id": folder, "project": project, "jobs": []}
+    for job, (session, closed) in chains.items():
+        if closed:
+            end, problem = read_end(fs, path, job, session)
+            facts = {"job": job, "alive": "no", "silent_s": None, "timeout": None, "problem": problem}
+            facts |= {key: end.get(key) for key in ("status", "reason", "step", "ended")}
+        else:
+            facts = read_job(fs, path, job, session, closed=False, now_ns=now_ns)
+        if job == MAIN:
+            run |= facts
+        else:
+            run["jobs"].append(facts)
+    if not is_plain_folder(folder):
+        lock = record_at(fs, f"{path}/{layout.JOBS}/{layout.lock_name(MAIN, chains[MAIN][0])}")
+        run["id"] = as_text(lock.get("run")) or folder
+    return run
+
+
+def is_plain_folder(folder: str) -> bool:
+    """Whether a run's folder is its id; a portable form ends in a digest, and the lock holds the id as given."""
+    head, dash, digest = folder.rpartition("-")
+    return is_id(folder) and not (dash and head and len(digest) == 12 and not digest.strip("0123456789abcdef"))
