@@ -26,6 +26,7 @@ COMMANDS = {
     "logs": "fsrun.cli.logs",
     "export": "fsrun.cli.export",
     "enqueue": "fsrun.cli.enqueue",
+    "eval": "fsrun.cli.eval",
     "compact": "fsrun.cli.compact",
     "check": "fsrun.cli.check",
 }

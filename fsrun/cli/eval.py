@@ -22,8 +22,12 @@ _WAIT_STEP = 1.0
 
 @click.command()
 @click.argument("run")
-@click.option("--function", metavar="F.py:NAME", help="Call NAME(path) or NAME(path, context); it returns a dict of scores.")
-@click.option("--command", "line", metavar="CMD", help="Run 'CMD {path} {out}'; it writes a JSON object of scores to {out}.")
+@click.option(
+    "--function", metavar="F.py:NAME", help="Call NAME(path) or NAME(path, context); it returns a dict of scores."
+)
+@click.option(
+    "--command", "line", metavar="CMD", help="Run 'CMD {path} {out}'; it writes a JSON object of scores to {out}."
+)
 @click.option("--job", default="eval", show_default=True, metavar="JOB", help="Name of this side job.")
 @click.option("--best", metavar="RULE", help="What is kept: max:TAG or min:TAG, such as max:eval/acc.")
 @click.option("--keep", type=int, default=1, show_default=True, metavar="K", help="How many are kept; 0 keeps all.")
@@ -31,8 +35,12 @@ _WAIT_STEP = 1.0
     "--order", type=click.Choice(["oldest", "newest", "latest"]), default="oldest", show_default=True,
     help="Which entry comes next; latest skips all but the newest.",
 )  # fmt: skip
-@click.option("--max-waiting", type=click.IntRange(min=1), metavar="N", help="Skip what waits beyond N, recorded as skipped.")
-@click.option("--drop", type=click.Choice(["oldest", "newest"]), default="oldest", show_default=True, help="Which are skipped.")
+@click.option(
+    "--max-waiting", type=click.IntRange(min=1), metavar="N", help="Skip what waits beyond N, recorded as skipped."
+)
+@click.option(
+    "--drop", type=click.Choice(["oldest", "newest"]), default="oldest", show_default=True, help="Which are skipped."
+)
 @click.option("--time-limit", type=DURATION, metavar="TIME", help="The longest that one entry may take: 90s, 10m, 2h.")
 @click.option("--linger", type=DURATION, default="10m", show_default=True, metavar="TIME",
               help="How long to wait for a main job that crashed or was preempted to come back.")  # fmt: skip
@@ -111,7 +119,9 @@ def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
             _evaluate(run, entry, evaluator, config)
         failed = run.failed_entries()
     if failed:
-        say(f"{len(failed)} in failed/: {', '.join(clean(name) for name in failed[:5])}{' ...' if len(failed) > 5 else ''}")
+        say(
+            f"{len(failed)} in failed/: {', '.join(clean(name) for name in failed[:5])}{' ...' if len(failed) > 5 else ''}"
+        )
     return 1 if failed else 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
@@ -27,3 +27,26 @@ def json_option(function: Decorated) -> Decorated:
 def run_argument(function: Decorated) -> Decorated:
     """``RUN``: a path or an id."""
     return click.argument("run")(function)
+
+
+class Duration(click.ParamType):
+    """A time in seconds, with an optional unit: ``45``, ``90s``, ``10m``, ``2h``, ``1d``."""
+
+    name = "time"
+    _UNITS: ClassVar[dict[str, float]] = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds; anything else than a number with a known unit is a usage error that shows the form."""
+        text = str(value).strip().lower()
+        unit = self._UNITS.get(text[-1:], 1.0)
+        digits = text[:-1] if text[-1:] in self._UNITS else text
+        try:
+            seconds = float(digits) * unit
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds < float("inf"):
+            self.fail(f"{value!r} is no time: write 45, 90s, 10m, 2h or 1d", param, ctx)
+        return seconds
+
+
+DURATION = Duration()
