@@ -15,7 +15,7 @@ import orjson
 
 from fsrun.core import codec, layout
 from fsrun.core.errors import InvalidError, NotFoundError
-from fsrun.core.ids import MAIN, is_id
+from fsrun.core.ids import MAIN
 from fsrun.disk.fs import FileSystem
 
 _MISSING = (FileNotFoundError, NotADirectoryError)
@@ -240,18 +240,21 @@ def read_run(fs: FileSystem, path: str, chains: Chains | None = None, *, now_ns:
 
 
 def brief_run(fs: FileSystem, path: str, chains: Chains, *, now_ns: int) -> dict[str, Any]:
-    """Describe a run for one line of ``ls``: of a closed job only the end is opened."""
-    folder, project = os.path.basename(path), os.path.basename(os.path.dirname(path))
-    run: dict[str, Any] = {"id": folder, "project": project, "jobs": []}
+    """Describe a run for one line of ``ls``: of a closed job only the end is opened.
+
+    Keys: id, project, and of main as of each of ``jobs``: job, status, reason, step, alive, silent_s, timeout, problem.
+    """
+    head, _, folder = path.rpartition("/")
+    run: dict[str, Any] = {"id": folder, "project": head[head.rfind("/") + 1 :], "jobs": []}
     for job, (session, closed) in chains.items():
         if closed:
             end, problem = read_end(fs, path, job, session)
-            facts = {"job": job, "alive": "no", "silent_s": None, "timeout": None, "problem": problem}
-            facts |= {key: end.get(key) for key in ("status", "reason", "step", "ended")}
+            facts = {"job": job, "status": end["status"], "reason": end.get("reason"), "step": end.get("step")}
+            facts |= {"alive": "no", "problem": problem}
         else:
             facts = read_job(fs, path, job, session, closed=False, now_ns=now_ns)
         if job == MAIN:
-            run |= facts
+            run = facts | run
         else:
             run["jobs"].append(facts)
     if not is_plain_folder(folder):
@@ -262,5 +265,5 @@ def brief_run(fs: FileSystem, path: str, chains: Chains, *, now_ns: int) -> dict
 
 def is_plain_folder(folder: str) -> bool:
     """Whether a run's folder is its id; a portable form ends in a digest, and the lock holds the id as given."""
-    head, dash, digest = folder.rpartition("-")
-    return is_id(folder) and not (dash and head and len(digest) == 12 and not digest.strip("0123456789abcdef"))
+    digest = folder[-12:]
+    return folder[-13:-12] != "-" or bool(digest.strip("0123456789abcdef"))
