@@ -131,13 +131,18 @@ def sweep(fs: FileSystem, run_dir: str, names: Iterable[str]) -> None:
 def fence_of(store: Store, job: str, session: int, counted: Counted | None) -> dict[str, int]:
     """The fence over a closed session as another process states it: complete lines, read afresh, up to the first NUL.
 
-    Never less than what the session's end or a data.parquet has counted. Reads in pieces; memory stays flat.
+    Never less than what the session's end or a data.parquet has counted (``counted``; None: by the one that is there).
+    Reads in pieces; memory stays flat.
     """
     end = read_end(store, job, session)
     ended = end.sizes if end is not None else {}
-    taken = counted(store.fs, store.root) if counted is not None else {}
-    complete: dict[str, int] = {}
     listed: dict[str, set[str]] = {"": set(store.names(""))}
+    taken: Mapping[str, int] = {}
+    if layout.DATA in listed[""]:
+        if counted is None:
+            from fsrun.disk.segments import consumed_by as counted  # loads pyarrow
+        taken = counted(store.fs, store.root)
+    complete: dict[str, int] = {}
     for folder, name in layout.session_logs(job, session):
         if name in _listing(store, folder, listed):
             path = layout.join(folder, name)

@@ -311,8 +311,8 @@ class Session:
             return True
         silent = self._clock.monotonic() - self._last_good
         self.message = (
-            f"{self.run_dir}: job {self.job!r} was taken over by {holder_of(lock)} (session {chain.highest}), after this "
-            f"process was silent for {silent:.0f} s: nothing more is logged from here"
+            f"{self.run_dir}: job {self.job!r} was taken over by {holder_of(lock)} (session {chain.highest}), "
+            f"after this process was silent for {silent:.0f} s: nothing more is logged from here"
         )
         self.state = "fenced"
         LIVE.discard(self.token)
