@@ -52,10 +52,14 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Rename ``source`` to ``target`` (protected); answers whether it stands at ``target``, False: it was gone."""
+    """Rename ``source`` to ``target`` (protected); answers whether it stands at ``target``, False: it was gone.
+
+    ``holder``: the session that must still be the one held at the rename, else nothing is done (False); 0: any.
+    """
 
     source: str
     target: str
+    holder: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ def take(entry: str, attempt: int, job: str, session: int, *, used: bool) -> Pro
     if attempt == 1 and used:
         name: str = yield Reserve(entry, source)
         claim = replace(claim, entry=name)
-    if not (yield Rename(source, claim.path)):
+    if not (yield Rename(source, claim.path, session)):
         return None
     if attempt > 1 or used:
         return claim
@@ -198,4 +202,4 @@ def adopt(claim: Claim, session: int) -> Program[Claim | None]:
         yield from move(claim, standing)
         return None
     adopted = replace(claim, session=session, attempt=claim.attempt + 1)
-    return adopted if (yield Rename(claim.path, adopted.path)) else None
+    return adopted if (yield Rename(claim.path, adopted.path, session)) else None

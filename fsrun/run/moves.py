@@ -1,0 +1,307 @@
+"""Carries out the programs of ``core.queue`` on files (protocol.md 5), each step determined after an error.
+
+Does: claims, outcomes, moves, best/ with its rule and pruning, trash/. Leaves to others: the rules (``core.queue``,
+``core.retention``), which session is closed (``recovery``), the evaluator's loop (``entries``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from fsrun.core import codec, layout, order, queue, retention
+from fsrun.core.errors import InvalidError
+from fsrun.core.ids import is_entry
+from fsrun.core.queue import Claim, Program, Standing
+from fsrun.core.records import BestRule, Holder, Meta, Outcome, rfc3339
+from fsrun.core.states import OutcomeState
+from fsrun.core.timing import Timing
+from fsrun.disk.clock import Clock
+from fsrun.disk.fs import FileSystem
+from fsrun.disk.store import Store
+from fsrun.run import fingerprint
+from fsrun.run.places import read_meta, read_outcome, reserve
+
+T = TypeVar("T")
+Facts = Callable[[Claim, OutcomeState], Mapping[str, Any]]
+"""The fields of an outcome beside who and which attempt: step, scores, times, ..."""
+_READ_TRIES = 20
+
+
+class Held(Protocol):
+    """What the queue needs of a session (``run.session.Session``)."""
+
+    run_dir: str
+    job: str
+    number: int
+    token: str
+    timing: Timing
+    store: Store
+
+    def require_protected(self, timeout: float | None = None) -> int:
+        """Return the number held once protected work may start; raises ``HeldError`` where fenced."""
+        ...
+
+
+class Moves:
+    """Runs the programs of the queue for one session, on the run's folder and its hand-over unit."""
+
+    def __init__(self, session: Held, unit: Store, clock: Clock, me: Holder) -> None:
+        self.session = session
+        self.unit = unit
+        self.clock = clock
+        self.elsewhere = unit.root != session.run_dir
+        self._me = me
+        self._made: set[str] = set()
+        self._rule: BestRule | None = None
+        self._scores: dict[str, retention.Kept] = {}
+
+    @property
+    def fs(self) -> FileSystem:
+        """The file system of the unit."""
+        return self.unit.fs
+
+    @property
+    def runs(self) -> Store:
+        """The store of the run folder, under the session held now."""
+        return self.session.store
+
+    def run(self, program: Program[T], facts: Facts = lambda claim, state: {}) -> T:
+        """Carry out a program. Raises ``OSError`` where the folder cannot be used, ``HeldError`` where fenced.
+
+        After a crash: as many steps as were done; whoever recovers goes on from there.
+        """
+        answer: Any = None
+        while True:
+            try:
+                step = program.send(answer)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            answer = self._step(step, facts)
+
+    def _step(self, step: queue.Step, facts: Facts) -> Any:
+        match step:
+            case queue.Rename():
+                return self._rename(step)
+            case queue.Put():
+                return self._put(step, facts)
+            case queue.Look():
+                return self._standing(step.claim)
+            case queue.Keep():
+                return self._keep(step.claim)
+            case queue.Discard():
+                self.session.require_protected()
+                return self.unit.discard(step.claim.path)
+            case queue.Reserve():
+                return self._reserve(step.entry, step.path)
+            case queue.Count():
+                return self._count(step.entry, step.attempt)
+            case queue.Ruled():
+                return self.rule() is not None
+
+    def _rename(self, step: queue.Rename) -> bool:
+        folder = step.target.rpartition("/")[0]
+        for again in (False, True):
+            if folder not in self._made:
+                self.unit.ensure_folder(folder)
+                self._made.add(folder)
+            # protocol.md 4: nothing stands between this and the rename.
+            held = self.session.require_protected()
+            if step.holder and held != step.holder:
+                return False
+            if self.unit.move(step.source, step.target):
+                return True
+            # The source is gone, or somebody has removed the empty folder that was made before.
+            self._made.discard(folder)
+            if again or not self.unit.present(step.source):
+                return False
+        return False
+
+    def _put(self, step: queue.Put, facts: Facts) -> Standing:
+        claim = step.claim
+        by_claimant = claim.owner == (self.session.job, self.session.number)
+        fields: dict[str, Any] = {"ended": rfc3339(self.clock.now_ns())} | dict(facts(claim, step.state))
+        outcome = Outcome(
+            entry=claim.entry,
+            attempt=claim.attempt,
+            state=step.state.value,
+            job=claim.job,
+            session=claim.session,
+            token=self.session.token if by_claimant else "",
+            by=self._me.to_json(),
+            **fields,
+        )
+        name, data = layout.outcome_name(claim.entry, claim.attempt), codec.encode_record(outcome.to_json())
+        while not self.runs.put_if_absent(layout.EVALS, name, data):
+            standing = self._standing(claim)
+            if standing is not None:
+                return standing
+            self._take_aside(name)
+        return Standing(step.state, claim.owner)
+
+    def _standing(self, claim: Claim) -> Standing | None:
+        """The outcome that stands, waiting a moment for one that is being written where links are refused."""
+        name = layout.outcome_name(claim.entry, claim.attempt)
+        if name not in self.runs.names(layout.EVALS):
+            return None
+        for _ in range(_READ_TRIES):
+            found = read_outcome(self.runs, claim.entry, claim.attempt)
+            if found is not None:
+                return Standing(OutcomeState(found.state), (found.job, found.session))
+            self.clock.sleep(self.session.timing.timeout / _READ_TRIES)
+        return None
+
+    def _take_aside(self, name: str) -> None:
+        """Remove half a record that its writer left where links are refused: by now that writer may put no other."""
+        self.session.require_protected()
+        with suppress(FileNotFoundError):
+            self.runs.fs.rename(self.runs.path(layout.EVALS, name), self.runs.temp(layout.EVALS))
+
+    def _keep(self, claim: Claim) -> bool:
+        target = f"{layout.BEST}/{claim.entry}"
+        if not self.elsewhere:
+            moved = self._rename(queue.Rename(claim.path, target))
+            self.runs.fs.sync_folder(self.runs.path(layout.BEST))
+            return moved
+        self.runs.ensure_folder(layout.BEST)
+        if not self.runs.present(target) and self.unit.present(claim.path):
+            self._copy_home(claim, target)
+        self.session.require_protected()
+        return self.unit.discard(claim.path)
+
+    def _copy_home(self, claim: Claim, target: str) -> None:
+        temp = self.runs.temp(layout.BEST)
+        try:
+            copy_tree(self.fs, self.unit.path(claim.path), self.runs.fs, temp)
+            self.session.require_protected()
+            self.runs.fs.rename(temp, self.runs.path(target))
+        except OSError:
+            with suppress(OSError):
+                self.runs.remove(temp.removeprefix(f"{self.runs.root}/"))
+            if not self.runs.present(target) and self.unit.present(claim.path):
+                raise
+        self.runs.fs.sync_folder(self.runs.path(layout.BEST))
+
+    def _reserve(self, entry: str, path: str) -> str:
+        """Reserve the next name for the content at ``path``; the old meta's facts go along where they are about it."""
+        kind, files = "file", list[dict[str, Any]]()
+        with suppress(OSError, ValueError):
+            kind, files = fingerprint.take(self.fs, self.unit.path(path))
+        meta = read_meta(self.unit, entry)
+        taken = {e for name in self.unit.names(layout.META) if (e := layout.parse_meta_name(name))}
+        name = order.next_use(entry, taken | {entry})
+        if meta is None or not _alike(meta.files, files):
+            meta = Meta(entry=name, step=order.step_of_name(entry), kind=kind, order=self.clock.now_ns(), source=entry)
+            meta = replace(meta, handed_over=rfc3339(self.clock.now_ns()))
+        size = sum(int(item["size"]) for item in files)
+        return reserve(self.unit, replace(meta, entry=name, files=files, size=size))
+
+    def _count(self, entry: str, attempt: int) -> tuple[int, int]:
+        states = [o.state for k in range(1, attempt + 1) if (o := read_outcome(self.runs, entry, k))]
+        return states.count("failed"), states.count("lost")
+
+    def rule(self) -> BestRule | None:
+        """The rule of the run, or None; once there it never changes."""
+        if self._rule is None and layout.BEST_RULE in self.runs.names(""):
+            value = self.runs.record(layout.BEST_RULE)
+            if value is None:
+                raise InvalidError(f"{self.runs.path(layout.BEST_RULE)} cannot be read; remove it to set the rule anew")
+            self._rule = BestRule.from_json(value)
+        return self._rule
+
+    def set_rule(self, wanted: BestRule) -> None:
+        """Put the rule unless the run has one; ``UsageError`` where it has another."""
+        stands = self.rule()
+        if stands is None:
+            self.runs.put_if_absent("", layout.BEST_RULE, codec.encode_record(wanted.to_json()))
+            stands = self.rule()
+        if stands is not None:
+            retention.check_same(wanted, stands, self.runs.path(layout.BEST_RULE))
+
+    def prune(self) -> list[str]:
+        """Delete from best/ what enough better entries make superfluous; returns the names.
+
+        After a crash: each entry stands in best/ or is gone; never fewer than the rule keeps.
+        """
+        rule = self.rule()
+        if rule is None or not rule.keep:
+            return []
+        names = [name for name in self.runs.names(layout.BEST) if is_entry(name)]
+        if len(names) <= rule.keep:
+            return []
+        outcomes = self._attempts(name for name in names if name not in self._scores)
+        for name in names:
+            if name not in self._scores and (kept := self._kept(name, outcomes.get(name, ()), rule)):
+                self._scores[name] = kept
+        gone = retention.surplus([self._scores[name] for name in names if name in self._scores], rule)
+        for name in gone:
+            self.session.require_protected()
+            self.runs.discard(f"{layout.BEST}/{name}")
+        return gone
+
+    def _attempts(self, wanted: Iterable[str]) -> dict[str, list[int]]:
+        """The attempts of some entries that have an outcome, newest first."""
+        found: dict[str, list[int]] = {name: [] for name in wanted}
+        for name in self.runs.names(layout.EVALS) if found else ():
+            parsed = layout.parse_outcome_name(name)
+            if parsed and parsed[0] in found:
+                found[parsed[0]].append(parsed[1])
+        return {name: sorted(attempts, reverse=True) for name, attempts in found.items()}
+
+    def _kept(self, entry: str, attempts: Iterable[int], rule: BestRule) -> retention.Kept | None:
+        for attempt in attempts:
+            found = read_outcome(self.runs, entry, attempt)
+            if found is not None and found.state == OutcomeState.DONE.value:
+                return retention.Kept(entry, retention.score_of(found.scores, rule.tag), found.step)
+        return None
+
+    def empty_trash(self) -> None:
+        """Remove what somebody left in trash/, of the unit and of the run, so that links do not pin disk."""
+        for store in {self.unit.root: self.unit, self.runs.root: self.runs}.values():
+            for name in store.names(layout.TRASH):
+                with suppress(OSError):
+                    store.remove(f"{layout.TRASH}/{name}")
+
+    def clear_claims(self, job: str, session: int) -> None:
+        """Remove the empty claim folders of a session that takes no more claims."""
+        folder = f"{layout.CLAIMED}/{layout.claim_folder(job, session)}"
+        with suppress(OSError):
+            for attempt in self.unit.names(folder):
+                self.fs.rmdir(self.unit.path(folder, attempt))
+                self._made.discard(f"{folder}/{attempt}")
+            self.fs.rmdir(self.unit.path(folder))
+
+
+def _alike(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether two lists of files say the same of names, sizes and samples."""
+
+    def facts(items: Iterable[Mapping[str, Any]]) -> list[tuple[object, ...]]:
+        return [(item.get("name"), item.get("size"), item.get("sample")) for item in items]
+
+    return facts(old) == facts(new)
+
+
+def copy_tree(source_fs: FileSystem, source: str, target_fs: FileSystem, target: str) -> None:
+    """Copy a file or a folder of ours durably. After a crash: part of it under ``target``, which is hidden."""
+    if not fingerprint.is_folder(source_fs, source):
+        _copy(source_fs, source, target_fs, target)
+        return
+    target_fs.mkdir(target)
+    for name, is_folder in source_fs.scan(source):
+        if is_folder:
+            copy_tree(source_fs, f"{source}/{name}", target_fs, f"{target}/{name}")
+        else:
+            _copy(source_fs, f"{source}/{name}", target_fs, f"{target}/{name}")
+    target_fs.sync_folder(target)
+
+
+def _copy(source_fs: FileSystem, source: str, target_fs: FileSystem, target: str) -> None:
+    descriptor = source_fs.open(source)
+    try:
+        target_fs.copy(descriptor, target)
+    finally:
+        os.close(descriptor)

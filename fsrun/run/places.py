@@ -1,0 +1,127 @@
+"""What stands where in the queue (protocol.md 5): listings of the unit, metas and outcomes. Changes only ``meta/``.
+
+Does: what waits, what is claimed, what has failed; reads metas and outcomes; reserves names. Leaves to others: moves
+(``moves``), hand-over (``handover``), decisions (``core``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from fsrun.core import codec, layout, order
+from fsrun.core.errors import InvalidError, NotFoundError
+from fsrun.core.ids import EntryClass, classify_entry, is_entry, parse_number
+from fsrun.core.queue import Claim
+from fsrun.core.records import Meta, Outcome
+from fsrun.disk.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at what waits: (entry, attempt) pairs, names that are no entries, FINISHED as parsed."""
+
+    waiting: tuple[tuple[str, int], ...]
+    refused: tuple[str, ...]
+    finished: int | None
+
+
+def look(unit: Store, *, elsewhere: bool = False) -> Look:
+    """List what waits; retry/ before queue/. ``NotFoundError`` where a unit elsewhere has gone: that is never empty."""
+    waiting: list[tuple[str, int]] = []
+    for number in _numbers(unit.names(layout.RETRY)):
+        waiting.extend((name, number) for name in unit.names(f"{layout.RETRY}/{number}") if is_entry(name))
+    names = _queue(unit, elsewhere)
+    refused: list[str] = []
+    for name in names:
+        kind = classify_entry(name)
+        if kind is EntryClass.ENTRY:
+            waiting.append((name, 1))
+        elif kind is EntryClass.REFUSED:
+            refused.append(name)
+    return Look(tuple(sorted(waiting)), tuple(sorted(refused)), _finished(unit) if layout.FINISHED in names else None)
+
+
+def _queue(unit: Store, elsewhere: bool) -> list[str]:
+    try:
+        return unit.fs.names(unit.path(layout.QUEUE))
+    except (FileNotFoundError, NotADirectoryError):
+        if elsewhere:
+            raise NotFoundError(f"{unit.path(layout.QUEUE)} is gone: the hand-over unit cannot be reached") from None
+        return []
+
+
+def _finished(unit: Store) -> int | None:
+    try:
+        return order.parse_finished(unit.fs.read(unit.path(layout.QUEUE, layout.FINISHED)))
+    except FileNotFoundError:
+        return None
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return sorted(n for n in map(parse_number, names) if n is not None and n > 0)
+
+
+def claims(unit: Store) -> list[Claim]:
+    """Every claim that stands, from fresh listings."""
+    found: list[Claim] = []
+    for folder in sorted(unit.names(layout.CLAIMED)):
+        owner = layout.parse_claim_folder(folder)
+        if owner is None:
+            continue
+        for attempt in _numbers(unit.names(f"{layout.CLAIMED}/{folder}")):
+            names = unit.names(f"{layout.CLAIMED}/{folder}/{attempt}")
+            found.extend(Claim(*owner, attempt, name) for name in sorted(names) if is_entry(name))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """What stands where, for people: ``finished`` is FINISHED as ``core.order.parse_finished`` has it."""
+
+    waiting: list[tuple[str, int]]
+    claimed: list[Claim]
+    failed: list[str]
+    finished: int | None
+
+
+def queue_state(unit: Store) -> QueueState:
+    """Look at the whole unit. Reads only; an entry that moves meanwhile may show twice or not at all."""
+    seen = look(unit)
+    failed = sorted(name for name in unit.names(layout.FAILED) if is_entry(name))
+    return QueueState(list(seen.waiting), claims(unit), failed, seen.finished)
+
+
+def read_meta(unit: Store, entry: str) -> Meta | None:
+    """The meta of an entry; None where it has none (a plain writer's) or one that cannot be read."""
+    name = layout.meta_name(entry)
+    if name not in unit.names(layout.META):
+        return None
+    value = unit.record(f"{layout.META}/{name}")
+    try:
+        return None if value is None else Meta.from_json(value)
+    except InvalidError:
+        return None
+
+
+def read_outcome(runs: Store, entry: str, attempt: int) -> Outcome | None:
+    """The outcome of an attempt that a listing has shown; None: not (yet) readable."""
+    value = runs.record(f"{layout.EVALS}/{layout.outcome_name(entry, attempt)}")
+    try:
+        return None if value is None else Outcome.from_json(value)
+    except InvalidError:
+        return None
+
+
+def reserve(unit: Store, meta: Meta) -> str:
+    """Put a meta under its entry's name, or under the next one that was never used; returns the name.
+
+    After a crash: the name is reserved or not; one that is reserved and never used harms nobody.
+    """
+    name = meta.entry
+    while not unit.put_if_absent(
+        layout.META, layout.meta_name(name), codec.encode_record(replace(meta, entry=name).to_json())
+    ):
+        taken = {entry for found in unit.names(layout.META) if (entry := layout.parse_meta_name(found))}
+        name = order.next_use(name, taken | {name})
+    return name
