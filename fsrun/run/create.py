@@ -1,7 +1,8 @@
 """The folder of a run and its hand-over unit: where they are, and how they come to be.
 
 Does: root, project and run to a path; the folders of a new run; the case check; the unit elsewhere with its id;
-what the locks of main say. Leaves to others: sessions (``session``), views (``views``), what stands in the unit (``handover``).
+what the locks of main say.
+Leaves to others: sessions (``session``), views (``views``), what stands in the unit (``handover``).
 
 protocol.md: 2 (tree), 3 (names), 5 (the unit).
 """
@@ -17,11 +18,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fsrun.core import codec, ids, layout
-from fsrun.core.errors import FsrunError, InvalidError, NotFoundError, UsageError
-from fsrun.core.records import MAJOR, PROTOCOL, Lock, Unit, major
+from fsrun.core.errors import NotFoundError, UsageError
+from fsrun.core.records import Lock, Unit
+from fsrun.core.sessions import look
 from fsrun.core.timing import DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
+from fsrun.run.chain import read_lock
 
 ROOT_VARIABLE = "FSRUN_ROOT"
 TIMEOUT_VARIABLE = "FSRUN_TIMEOUT"
@@ -169,22 +172,21 @@ def _check_case(names: list[str], parent: str, name: str, what: str) -> None:
             raise UsageError(f"{what} differs by case alone from {parent}/{other}; choose another id")
 
 
-def read_locks(fs: FileSystem, path: str) -> tuple[Lock | None, int]:
-    """Return the newest lock of main that can be read, and its number; (None, 0) where there is none.
+def newest_lock(fs: FileSystem, path: str) -> Lock | None:
+    """Return the newest lock of main that can be read, or None.
 
-    Raises ``InvalidError`` where the lock breaks the protocol.
+    Raises ``InvalidError`` where this version must not write under it, or it breaks the protocol.
     """
     try:
-        names = fs.names(f"{path}/{layout.JOBS}")
+        chain = look(fs.names(f"{path}/{layout.JOBS}"), ids.MAIN)
     except (FileNotFoundError, NotADirectoryError):
-        return None, 0
-    parsed = (layout.parse_job_file(name) for name in names)
-    numbers = sorted((p.session for p in parsed if p and p.kind == "lock" and p.job == ids.MAIN), reverse=True)
-    for number in numbers:
-        value = codec.decode_record(fs.read(f"{path}/{layout.JOBS}/{layout.lock_name(ids.MAIN, number)}"))
-        if value is not None:
-            return Lock.from_json(value), number
-    return None, 0
+        return None
+    store = Store(fs, path, ids.MAIN, max(1, chain.highest))
+    for number in sorted(chain.locks, reverse=True):
+        lock = read_lock(store, ids.MAIN, number)
+        if lock is not None:
+            return lock
+    return None
 
 
 def make_unit_here(fs: FileSystem, path: str) -> None:
@@ -209,7 +211,8 @@ def make_unit(fs: FileSystem, where: Location, folder: object, host: str) -> dic
         store.ensure_folder(f"{ids.portable(where.project)}/{ids.portable(where.run)}")
         unit_store = Store(fs, path, ids.MAIN, 1)
         for name in layout.UNIT_FOLDERS:
-            unit_store.ensure_folder(name)
+            if name != layout.BEST:  # what is kept goes into the run folder
+                unit_store.ensure_folder(name)
         made = Unit(id=secrets.token_hex(8), project=where.project, run=where.run)
         unit_store.put_if_absent("", layout.UNIT, codec.encode_record(made.to_json()))
         there = unit_store.record(layout.UNIT)
@@ -242,16 +245,7 @@ def find_unit(fs: FileSystem, path: str, unit: Mapping[str, Any] | None) -> str:
     return folder
 
 
-def check_version(lock: Lock | None) -> None:
-    """Raise ``InvalidError`` where a newer protocol forbids this program to write."""
-    if lock is None:
-        return
-    if major(lock.protocol) != MAJOR or lock.must_understand:
-        needs = ", ".join(lock.must_understand) or lock.protocol
-        raise InvalidError(f"the run was written with {needs}, this program knows {PROTOCOL}; use a newer fsrun")
-
-
-def unsuitable(where: Location, error: OSError) -> FsrunError:
+def unsuitable(where: Location, error: OSError) -> UsageError:
     """The error for a root whose file system refuses what the protocol is made of."""
     return UsageError(
         f"cannot open a session in {where.path}: {error.strerror or error} ({error.filename}); "

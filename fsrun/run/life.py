@@ -12,7 +12,6 @@ its code.
 from __future__ import annotations
 
 import atexit
-
 import os
 import sys
 import threading

@@ -1,190 +1,165 @@
-"""Opening the next session of a job (protocol.md 4): who holds it now, what follows from that, and the lock.
+"""The steps of ``init``: whether this process is the job, the run folder, the session, the parts of the run.
 
-Leaves to others: the loop that looks again and again, and the life of what was opened (``session``); the judgement over
-listings (``core.sessions``); the single steps (``chain``).
+Leaves to others: what the user sees (``run``), how the parts work together afterwards (``live``).
+
+protocol.md: 4 (opening), 5 (the unit).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
 
-from fsrun.core import codec, layout, sessions
-from fsrun.core.errors import HeldError, InvalidError
-from fsrun.core.records import Holder, Lock, rfc3339
-from fsrun.core.sessions import Chain, VerdictKind, Watch
-from fsrun.core.timing import DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT, Timing
+from fsrun.core import ids
+from fsrun.core.config import encode_config
+from fsrun.core.errors import UsageError
+from fsrun.core.records import Lock
+from fsrun.core.timing import FLUSH_INTERVAL, Timing
 from fsrun.disk import identity
-from fsrun.disk.clock import Clock
-from fsrun.disk.fs import FileSystem
-from fsrun.disk.store import Store
-from fsrun.run import chain as steps
-from fsrun.run.chain import Counted, close_session
+from fsrun.disk.clock import Clock, SystemClock
+from fsrun.disk.fs import FileSystem, LocalFileSystem
+from fsrun.run import create
+from fsrun.run.create import Location
+from fsrun.run.life import is_main_imported_again
+from fsrun.run.live import LiveRun, Opened
+from fsrun.run.notices import Notices, say
+from fsrun.run.ranks import find_rank, job_of
 
-LIVE: set[str] = set()
-"""Tokens of the sessions that this process holds: what tells a second ``init`` from a restart through ``execv``."""
-
-
-class Opening:
-    """What it takes to open the next session of a job; kept by a session, which may have to open another."""
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        clock: Clock,
-        run_dir: str,
-        job: str,
-        timing: Timing,
-        lock_fields: Mapping[str, object],
-        me: Holder,
-        counted: Counted | None,
-    ) -> None:
-        self.fs, self.clock, self.run_dir, self.job, self.timing = fs, clock, run_dir, job, timing
-        self.fields = dict(lock_fields)
-        self.me = me
-        self.counted = counted
-        self.tried: dict[str, tuple[Lock, float]] = {}
-        """By token: locks that were put although perhaps an error was reported, and when their beat 0 was made."""
-
-    def attempt(self, chain: Chain, fence: dict[str, int] | None = None) -> tuple[Lock, float] | None:
-        """Open the session after a closed one; None: somebody else has opened it.
-
-        ``fence``: what the living holder of the last session states, which then goes on; without it, it is read.
-
-        After a crash: a beat without a lock (removed by later openers), or an open session that expires.
-        """
-        number = chain.highest + 1
-        store = Store(self.fs, self.run_dir, self.job, number)
-        continues = fence is not None
-        if fence is None and chain.highest:
-            fence = steps.fence_of(store, self.job, chain.highest, self.counted)
-        token = identity.new_token()
-        began = self.clock.monotonic()
-        beat = f"{steps.jobs_of(self.run_dir)}/{layout.beat_name(self.job, number, token, 0)}"
-        lock = Lock.from_json(
-            {
-                **self.fields,
-                "job": self.job,
-                "session": number,
-                "token": token,
-                "timeout": self.timing.timeout,
-                "opened": rfc3339(self.clock.now_ns()),
-                "holder": self.me.to_json(),
-                "continues": continues,
-                "fence": fence,
-            }
-        )
-        self.fs.create(beat, b"")
-        self.tried[token] = lock, began
-        if not self._put(store, lock):
-            del self.tried[token]
-            with suppress(OSError):
-                self.fs.unlink(beat)
-            return None
-        steps.sweep(self.fs, self.run_dir, sessions.leftovers(chain, None))
-        return lock, began
-
-    def _put(self, store: Store, lock: Lock) -> bool:
-        """Put the lock; after an error the token that stands there decides (protocol.md 7)."""
-        name = layout.lock_name(lock.job, lock.session)
-        try:
-            if store.put_if_absent(layout.JOBS, name, codec.encode_record(lock.to_json())):
-                return True
-        except OSError:
-            if not store.present(layout.join(layout.JOBS, name)):
-                raise
-        stands = steps.read_lock(store, lock.job, lock.session)
-        return stands is not None and stands.token == lock.token
+_RANK_WAIT = 60.0
+"""Seconds for which a rank that is a job of its own waits for rank 0 to create the run."""
 
 
-class Rival:
-    """Looks at who holds the job now, and what follows from it; one look a step."""
+def quiet_place(arguments: Mapping[str, Any]) -> Location | None:
+    """Where the run of a process is that is not the job, or None where it is.
 
-    def __init__(self, opening: Opening, wait: bool, on_wait: Callable[[str], None] | None) -> None:
-        self._opening = opening
-        self._wait = wait
-        self._on_wait = on_wait
-        self._lock: Lock | None = None
-        self._watch: Watch | None = None
-        self.pause = opening.timing.look_interval
-
-    def step(self) -> tuple[Lock, float] | None:
-        """Look once. Returns the lock that was won; None: look again after ``pause``."""
-        opening = self._opening
-        started = opening.clock.monotonic()
-        chain = steps.look(opening.fs, opening.run_dir, opening.job)
-        ended = opening.clock.monotonic()
-        if chain.closed:
-            return opening.attempt(chain)
-        watch = self._watched(chain.highest)
-        if watch.token in opening.tried:
-            return opening.tried[watch.token]
-        holder = holder_of(self._lock)
-        if self._is_dead(holder):
-            self._close(chain.highest, chain.beats_of(chain.highest, watch.token), "proved dead")
-            return None
-        verdict = watch.observe(started, ended, chain)
-        if verdict.may_close or verdict.kind is VerdictKind.RENAME_ONLY:
-            self._close(chain.highest, verdict.beats, "expired")
-        elif verdict.kind is VerdictKind.ALIVE or not self._wait or self._is_me(holder):
-            raise HeldError(self._refusal(holder))
-        elif self._on_wait is not None:
-            self._on_wait(
-                f"{opening.run_dir}: session {chain.highest} of job {opening.job!r} ({holder}) looks open: "
-                f"waiting up to {watch.timing.window:.0f} s for a sign of life"
-            )
-            self._on_wait = None
-        self.pause = watch.timing.look_interval
+    Quiet: the ranks besides the first, and a child of multiprocessing that imports the main module again. Arguments
+    are checked alike on all ranks.
+    """
+    job = _check(arguments)
+    if job is not None and not is_main_imported_again():
         return None
-
-    def _watched(self, session: int) -> Watch:
-        """The watch over a session; a lock that cannot be read yet is read again at each look."""
-        if self._watch is None or self._watch.session != session:
-            self._lock = self._watch = None
-        if self._lock is None:
-            opening = self._opening
-            store = Store(opening.fs, opening.run_dir, opening.job, session)
-            self._lock = steps.read_lock(store, opening.job, session)
-            if self._lock is not None:
-                self._watch = Watch(_bounded(self._lock.timeout), session, self._lock.token)
-            elif self._watch is None:
-                # Whose timeout nobody knows: watched for the longer of ours and the usual one.
-                self._watch = Watch(Timing(max(opening.timing.timeout, DEFAULT_TIMEOUT)), session, None)
-        assert self._watch is not None
-        return self._watch
-
-    def _close(self, session: int, beats: tuple[layout.JobFile, ...], reason: str) -> None:
-        o = self._opening
-        close_session(o.fs, o.clock, o.run_dir, o.job, session, beats=beats, reason=reason, found_by=o.me)
-        self._watch = None
-        self.pause = 0.0
-
-    def _is_me(self, holder: Holder) -> bool:
-        return self._lock is not None and self._lock.token in LIVE and holder.pid == self._opening.me.pid
-
-    def _is_dead(self, holder: Holder) -> bool:
-        if self._lock is None or self._is_me(holder):
-            return False
-        if identity.same_process(holder, self._opening.me):
-            # This very process, and it knows nothing of that token: it was replaced by execv.
-            return True
-        return identity.proved_dead(holder, self._opening.me)
-
-    def _refusal(self, holder: Holder) -> str:
-        o = self._opening
-        where = f"{o.run_dir}: job {o.job!r} is held by {holder}"
-        if self._is_me(holder):
-            return f"{where}, which is this process: finish that run first, or give this job another name"
-        return f"{where} (session {self._lock.session if self._lock else '?'}): stop it first, or use another job name"
+    return create.locate(arguments["root"], arguments["project"], arguments["run_id"], os.environ, time.time_ns())
 
 
-def _bounded(timeout: float) -> Timing:
-    return Timing(min(max(float(timeout), MIN_TIMEOUT), MAX_TIMEOUT))
+def _check(arguments: Mapping[str, Any]) -> str | None:
+    """The job that this process is, None for a quiet rank; raises ``UsageError``."""
+    job = arguments["job"]
+    if not isinstance(job, str) or not ids.is_job(job):
+        raise UsageError(f"job={job!r} is no job name: lower case letters, digits, - and _, at most {ids.MAX_JOB}")
+    if arguments["on_fenced"] not in ("warn", "raise"):
+        raise UsageError(f"on_fenced={arguments['on_fenced']!r} is not known; it is 'warn' or 'raise'")
+    rank = find_rank(os.environ)
+    mine = job_of(rank, job, arguments["ranks"])
+    if arguments["ranks"] == "all" and arguments["run_id"] is None and rank.size > 1:
+        raise UsageError("ranks='all' needs run_id=, the same on every rank")
+    if mine is not None and not ids.is_job(mine):
+        raise UsageError(f"job={mine!r} is too long for a job name")
+    return mine
 
 
-def holder_of(lock: Lock | None) -> Holder:
-    """Who a lock says holds the session; a word for it where that cannot be read."""
-    with suppress(InvalidError):
-        if lock is not None:
-            return Holder.from_json(lock.holder)
-    return Holder(host="an unknown host")
+def open_live(arguments: Mapping[str, Any], fs: FileSystem | None = None, clock: Clock | None = None) -> LiveRun:
+    """Open the run for this process, and start its threads. Raises as ``init`` does; ``fs`` and ``clock`` are for tests.
+
+    After a crash: as ``init``.
+    """
+    fs, clock = fs or LocalFileSystem(), clock or SystemClock()
+    job = _check(arguments) or ids.MAIN
+    timing = Timing(create.choose_timeout(arguments["timeout"], os.environ))
+    where = create.locate(arguments["root"], arguments["project"], arguments["run_id"], os.environ, clock.now_ns())
+    is_rank = job != arguments["job"]
+    if job == ids.MAIN:
+        create.create(fs, where)
+    else:
+        if arguments["handover"] is not None and not is_rank:
+            raise UsageError(f"handover= is given by main alone; job {job!r} finds the unit through main's lock")
+        if is_rank:
+            _await_run(fs, clock, where)
+        create.require(fs, where, job)
+    previous = create.newest_lock(fs, where.path)
+    notices = Notices()
+    unit = _unit(fs, where, job, arguments["handover"], previous, notices)
+    config = encode_config(arguments["config"])
+    name = None if arguments["run_name"] is None else str(arguments["run_name"])
+    if job == ids.MAIN and previous is not None:
+        # What a restart does not say again stays as it was.
+        config = config if arguments["config"] is not None else previous.config
+        name = name if name is not None else previous.name
+    fields = {"project": where.project, "run": where.run, "name": name, "config": config}
+    if job == ids.MAIN:
+        fields["unit"] = unit
+    return _assemble(fs, clock, where, job, timing, fields, unit, arguments, notices)
+
+
+def _assemble(
+    fs: FileSystem,
+    clock: Clock,
+    where: Location,
+    job: str,
+    timing: Timing,
+    fields: Mapping[str, Any],
+    unit: Mapping[str, Any] | None,
+    arguments: Mapping[str, Any],
+    notices: Notices,
+) -> LiveRun:
+    from fsrun.run.session import open_session
+    from fsrun.run.writer import ScalarWriter
+
+    try:
+        session = open_session(
+            fs, clock, where.path, job, timing=timing, lock_fields=fields, me=identity.own(), on_wait=say
+        )
+    except OSError as error:
+        raise create.unsuitable(where, error) from error
+    writer = ScalarWriter(
+        fs,
+        clock,
+        where.path,
+        job,
+        session.number,
+        token=session.token,
+        flush_interval=min(FLUSH_INTERVAL, timing.timeout / 6),
+        side_job=job != ids.MAIN,
+        warn=notices.warn,
+        strict=bool(arguments["strict"]),
+    )
+    opened = Opened(
+        fs=fs,
+        clock=clock,
+        where=where,
+        session=session,
+        config=fields["config"],
+        name=fields["name"],
+        unit=unit if job == ids.MAIN else None,
+        unit_path=str(unit["path"]) if unit is not None else where.path,
+        on_fenced=arguments["on_fenced"],
+    )
+    live = LiveRun(opened, writer, notices)
+    live.start()
+    return live
+
+
+def _unit(
+    fs: FileSystem, where: Location, job: str, handover: object, previous: Lock | None, notices: Notices
+) -> Mapping[str, Any] | None:
+    """What main's lock says of a unit elsewhere: made by main, carried on from session to session."""
+    known = previous.unit if previous is not None else None
+    if job != ids.MAIN:
+        return known
+    if handover is None:
+        if known is None:
+            create.make_unit_here(fs, where.path)
+        return known
+    unit = create.make_unit(fs, where, handover, identity.own().host)
+    if previous is not None and (known or {}).get("id") != unit["id"]:
+        place = f"{known['path']} on host {known['host']}" if known else where.path
+        notices.warn(f"{where.path}: the hand-over unit is now {unit['path']}; what waits in {place} stays there")
+    return unit
+
+
+def _await_run(fs: FileSystem, clock: Clock, where: Location) -> None:
+    """Wait for rank 0 to create the run."""
+    began = clock.monotonic()
+    while not create.exists(fs, where.path) and clock.monotonic() - began < _RANK_WAIT:
+        clock.sleep(0.2)

@@ -28,22 +28,22 @@ class View:
     session: int
     status: str
     reason: str | None
-    heartbeat: str | None
-    opened: str | None
+    heartbeat: str
+    opened: str
     ended: str | None
     step: int | None
     holder: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, Any] = field(default_factory=dict)
-    unit: str | None = None
-    """Path of a hand-over unit that is not in the run folder."""
+    unit: Mapping[str, Any] | None = None
+    """Main alone: where the hand-over unit is, if not in the run folder."""
     protocol: str = PROTOCOL
 
     def to_json(self) -> dict[str, Any]:
-        """Return the view as plain JSON values; main's alone has the unit."""
-        record: dict[str, Any] = {"protocol": self.protocol}
-        record |= {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("protocol", "unit")}
-        return record if self.unit is None else record | {"unit": self.unit}
+        """Return the view as plain JSON values."""
+        return {"protocol": self.protocol} | {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "protocol"
+        }
 
 
 def write(store: Store, view: View) -> None:

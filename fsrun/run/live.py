@@ -1,0 +1,320 @@
+"""A run that is open in this process: its session, log, hand-over and views, and how they end together.
+
+Does: keeps the views fresh, answers the session (acknowledged bytes, going on after a false verdict, fenced, moved), gives
+evaluators what they need, and ends everything in order within a bounded time. Leaves to others: the surface that users
+see and opening (``run``), how the process leaves (``life``), what each part does.
+
+Two threads wait here from the start, since none can be started while the interpreter shuts down: the keeper writes the
+views, the closer ends the run. Whatever hangs with the file system hangs in them, not in the user's thread.
+
+protocol.md: 4 (sessions, views), 5 (FINISHED before the end).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fsrun.core import ids, layout
+from fsrun.core.config import encode_config
+from fsrun.core.records import rfc3339
+from fsrun.core.timing import FINISH_WAIT
+from fsrun.disk.clock import Clock
+from fsrun.disk.fs import FileSystem
+from fsrun.disk.store import Store
+from fsrun.run import create, endings, views
+from fsrun.run.artifacts import Artifacts
+from fsrun.run.create import Location
+from fsrun.run.endings import Ending
+from fsrun.run.life import LIFE
+from fsrun.run.notices import Notices
+
+if TYPE_CHECKING:
+    from fsrun.run.entries import Entry
+    from fsrun.run.handover import HandOver
+    from fsrun.run.session import Session
+    from fsrun.run.writer import ScalarWriter
+
+_CLOSE_MARGIN = 0.25
+"""Share of the time to finish that is kept for the end after the hand-over and the log have had theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What ``init`` found and made, of which a run is built."""
+
+    fs: FileSystem
+    clock: Clock
+    where: Location
+    session: Session
+    config: Mapping[str, Any]
+    name: str | None
+    unit: Mapping[str, Any] | None
+    unit_path: str
+    on_fenced: str
+
+
+class LiveRun:
+    """The parts of one open run. Implements what ``Session``, ``entries`` and ``Life`` ask of a run."""
+
+    def __init__(self, opened: Opened, writer: ScalarWriter, notices: Notices) -> None:
+        self.opened = opened
+        self.fs = opened.fs
+        self.clock = opened.clock
+        self.session = opened.session
+        self.writer = writer
+        self.notices = notices
+        self.warn: Callable[[str], None] = notices.warn
+        self.summary: dict[str, Any] = {}
+        self.on_quiet: Callable[[str | None], None] = lambda message: None
+        """Called once when the run falls quiet: with the message where it was fenced, with None otherwise."""
+        self.unit = Store(self.fs, opened.unit_path, self.session.job, self.session.number)
+        self.handover = self._make_handover()
+        self.artifacts = Artifacts(
+            self.fs, self.clock, self.session.run_dir, self.session.job, self.session.number, self.warn
+        )
+        self.queue_finished = False
+        self._said: Ending | None = None
+        self._fenced = False
+        self._orders: list[tuple[Ending, float]] = []
+        self._order = threading.Event()
+        self._done = threading.Event()
+        self._stop = threading.Event()
+        self._tags = -1
+        self._viewed = 0.0
+        self._view_lock = threading.Lock()
+        self._opened_at = rfc3339(self.clock.now_ns())
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.session.job
+
+    def _make_handover(self) -> HandOver:
+        from fsrun.run.handover import HandOver
+
+        return HandOver(self.session, self.unit, warn=self.warn)
+
+    def start(self) -> None:
+        """Start the threads and register with the process."""
+        self.session.listener = self
+        for work, name in ((self._keep, "keeper"), (self._close_on_order, "closer")):
+            threading.Thread(target=work, name=f"fsrun-{name}-{self.job}", daemon=True).start()
+        self.session.start()
+        LIFE.add(self)
+
+    # What the session asks.
+
+    def acknowledged(self) -> dict[str, int]:
+        """Bytes of each log of the session that write and fsync acknowledged, by path in the run folder."""
+        return self.writer.acknowledged() | self.artifacts.acknowledged()
+
+    def continued(self, old: int, new: int) -> None:
+        """The session was closed by somebody although its holder lives: go on in session ``new``."""
+        self.writer.reopen(new)
+        self.artifacts.reopen(new)
+        self.unit = Store(self.fs, self.unit.root, self.job, new)
+        if self.queue_finished:
+            self.handover.finished_again(self.session)
+        self.warn(f"{self.path}: session {old} was closed by another process; logging goes on as session {new}")
+        self._viewed = 0.0
+
+    def fenced(self, message: str) -> None:
+        """A newer session is open: stop logging, say so loudly, let the training go on."""
+        if self._fenced:
+            return
+        self._fenced = True
+        self.writer.fenced()
+        self.on_quiet(message)
+        self.notices.warn(f"LOGGING HAS STOPPED: {message}. The program goes on; nothing more of it is recorded.")
+
+    def moved(self, message: str) -> None:
+        """The run folder is gone from its place: the log spills, nothing is made anew."""
+        self.warn(message)
+
+    # What evaluators ask.
+
+    @property
+    def path(self) -> str:
+        """The run folder."""
+        return self.session.run_dir
+
+    def log_outcome(self, entry: str, attempt: int, scores: Mapping[str, Any], step: int, time: float) -> None:
+        """Log the scores of an outcome that stands as a line of this job, keyed by the outcome."""
+        self.writer.add(scores, step, time=time, entry=layout.outcome_key(entry, attempt))
+
+    def main_state(self) -> tuple[int, str | None, int | None]:
+        """Highest session of main (0: never opened), its status, the last step it logged."""
+        from fsrun.core.sessions import look
+        from fsrun.run.listing import last_logged_step, read_end
+
+        if self.job == ids.MAIN:
+            return self.session.number, "running", self.writer.last_step
+        chain = look(self.fs.names(f"{self.path}/{layout.JOBS}"), ids.MAIN)
+        if not chain.highest:
+            return 0, None, None
+        status = "running"
+        if chain.closed:
+            end, _ = read_end(self.fs, self.path, ids.MAIN, chain.highest)
+            status = str(end.get("status", "crashed"))
+        step = None
+        for number in range(chain.highest, 0, -1):
+            step = last_logged_step(self.fs, self.path, ids.MAIN, number)
+            if step is not None:
+                break
+        return chain.highest, status, step
+
+    def entries(self, options: Mapping[str, Any]) -> Iterator[Entry]:
+        """The entries of the run's queue, claimed one after the other."""
+        from fsrun.run.entries import entries
+
+        create.find_unit(self.fs, self.path, self.opened.unit)
+        return entries(self, **options)
+
+    # What the process asks.
+
+    def say(self, ending: Ending) -> None:
+        """The user's own word on how the run ends; the first one stands, but a failure outdoes ``finished``."""
+        if self._said is None or (self._said.status == "finished" and ending.status != "finished"):
+            self._said = ending
+
+    def forget(self) -> None:
+        """This is a forked child."""
+        self.on_quiet(None)
+
+    def end_with(self, seen: Ending, wait: float | None) -> None:
+        """End the run and wait for it. The first call decides; later ones wait for the same end. Never raises."""
+        limit = FINISH_WAIT if wait is None else wait
+        self._orders.append((seen, limit))
+        self._order.set()
+        if not self._done.wait(limit + _CLOSE_MARGIN):
+            self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; the end may be missing")
+        LIFE.remove(self)
+        self.on_quiet(None)
+
+    # The closer.
+
+    def _close_on_order(self) -> None:
+        self._order.wait()
+        seen, limit = self._orders[0]
+        self._stop.set()
+        try:
+            self._close(seen, time.monotonic() + limit, limit)
+        except Exception as error:  # noqa: BLE001 - the end of a run must not become an error of the program
+            self.warn(f"{self.path}: ending the run failed: {error}")
+        finally:
+            self._done.set()
+
+    def _close(self, seen: Ending, deadline: float, limit: float) -> None:
+        def left(reserve: float = 0.0) -> float:
+            return max(0.01, deadline - time.monotonic() - reserve * limit)
+
+        ending = endings.decide(
+            seen, said=self._said, noted=LIFE.noted, now=time.monotonic(), queue_finished=self.queue_finished
+        )
+        if not self.handover.drain(left(2 * _CLOSE_MARGIN)):
+            self.warn(f"{self.path}: a hand-over was not done when the run ended")
+        if not self.artifacts.drain(left(2 * _CLOSE_MARGIN)):
+            self.warn(f"{self.path}: an artifact was not done when the run ended")
+        self.writer.close(left(_CLOSE_MARGIN))
+        if self._fenced:
+            return
+        self.session.close(self._end_fields(ending))
+        self._write_view(ending)
+        if limit >= FINISH_WAIT:
+            self._compact()
+
+    def _end_fields(self, ending: Ending) -> dict[str, Any]:
+        return {
+            "status": ending.status,
+            "reason": ending.reason,
+            "ended": rfc3339(self.clock.now_ns()),
+            "step": self.writer.last_step,
+            "summary": self.full_summary(),
+            "sizes": self.acknowledged(),
+            "error": ending.error,
+            "exit_code": ending.exit_code,
+        }
+
+    def full_summary(self) -> dict[str, Any]:
+        """The last value of each tag, with what the user put into the summary on top."""
+        return {**self.writer.summary(), **encode_config(dict(self.summary))}
+
+    def _compact(self) -> None:
+        """Build data.parquet where this was the last job; what goes wrong here can be done later."""
+        try:
+            from fsrun.run.compact import compact_if_last
+
+            compact_if_last(self.path, fs=self.fs)
+        except Exception as error:  # noqa: BLE001 - a missing pyarrow, a full disk: the logs hold everything
+            self.warn(f"{self.path}: not compacted ({error}); `fsrun compact` does it later")
+
+    # The keeper.
+
+    def _keep(self) -> None:
+        timing = self.session.timing
+        pause = min(5.0, timing.beat_interval)
+        while True:
+            try:
+                self._look_around(timing.view_interval)
+            except Exception as error:  # noqa: BLE001 - a view is for people; the next round tries again
+                self.warn(
+                    f"{self.path}: the view could not be written: {error}",
+                )
+            if self._stop.wait(pause):
+                return
+
+    def _look_around(self, interval: float) -> None:
+        tags = len(self.writer.summary())
+        new = tags != self._tags
+        if new and tags and self.job != ids.MAIN:
+            self._warn_of_shared_tags()
+        if new or self.clock.monotonic() - self._viewed >= interval:
+            self._write_view(None)
+            self._tags = tags
+
+    def _warn_of_shared_tags(self) -> None:
+        """A side job that logs what main logs replaces it from its first step on: said once."""
+        theirs = views.read(self.session.store, ids.MAIN).get("summary")
+        shared = sorted(set(self.writer.summary()) & set(theirs)) if isinstance(theirs, dict) else []
+        if shared:
+            names = ", ".join(shared[:5]) + (" ..." if len(shared) > 5 else "")
+            self.notices.warn(
+                f"job {self.job} logs what main also logs ({names}): from its first step on its values replace main's; "
+                f"log under names of the job's own, such as {self.job}/...",
+                kind="shared tags",
+            )
+
+    def _write_view(self, ending: Ending | None) -> None:
+        """Write the view; the keeper's last one must not land after the closer's."""
+        with self._view_lock:
+            if self._fenced or (ending is None and self._stop.is_set()):
+                return
+            opened, now = self.opened, rfc3339(self.clock.now_ns())
+            view = views.View(
+                project=opened.where.project,
+                run=opened.where.run,
+                name=opened.name,
+                job=self.job,
+                session=self.session.number,
+                status="running" if ending is None else ending.status,
+                reason=None if ending is None else ending.reason,
+                heartbeat=now,
+                opened=self._opened_at,
+                ended=None if ending is None else now,
+                step=self.writer.last_step,
+                holder=self.session.lock.holder,
+                config=opened.config,
+                summary=self.full_summary(),
+                unit=opened.unit,
+            )
+            views.write(self.session.store, view)
+            self._viewed = self.clock.monotonic()
+
+
+def failed(reason: str | None) -> Ending:
+    """The user's word that the run failed."""
+    return replace(endings.FINISHED, status="failed", reason=reason)

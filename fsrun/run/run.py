@@ -1,0 +1,317 @@
+"""``init`` and ``Run``: what a training or evaluation job sees of fsrun.
+
+Does: opens a run (``init`` may refuse, with an error that says why), and from then on lets nothing of the file system
+reach the user's program. A run that is not this process's affair (another rank, a forked child, a main module that
+is imported again, a job that was fenced or has ended) is the same object, quiet. Leaves to others: all work
+(``live`` and the parts it holds).
+
+protocol.md: 4 (sessions), 5 (hand-over).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
+
+from fsrun.core.errors import HeldError
+from fsrun.run import endings
+from fsrun.run.create import Location
+from fsrun.run.live import LiveRun, failed
+from fsrun.run.notices import Notices
+from fsrun.run.opening import open_live, quiet_place
+
+if TYPE_CHECKING:
+    from fsrun.run.entries import Entry
+
+_UNSET: Any = object()
+_Add = Callable[[Any, Any], None]
+
+
+def init(
+    project: str,
+    *,
+    run_id: str | None = None,
+    run_name: str | None = None,
+    job: str = "main",
+    config: object = None,
+    root: str | os.PathLike[str] | None = None,
+    handover: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+    strict: bool = False,
+    ranks: Literal["first", "all", "alone"] = "first",
+    on_fenced: Literal["warn", "raise"] = "warn",
+) -> Run:
+    """Open a run: create it, go on with it as the next session, or join it as a side job.
+
+    ``project``, ``run_id``: free text; what is not portable as a folder name gets one that is. Without ``run_id`` a new
+    one is made of the UTC time and 40 random bits. ``run_name``: for people. ``job``: ``main`` creates or resumes the
+    run, any other (``eval``) joins one that exists. ``config``: anything; kept as bounded JSON without secrets.
+    ``root``: where runs stand, else $FSRUN_ROOT, else ``./runs``. ``handover``: a folder for the queue and what belongs
+    to it, where it is not to stand in the run folder (main alone). ``timeout``: seconds without a heartbeat after which
+    the job counts as gone, 0.2 to 86,400, else $FSRUN_TIMEOUT, else 30. ``strict``: wrong input to ``add_scalar``
+    raises instead of warning. ``ranks``: of several ranks of one launch, ``first`` lets rank 0 be the job and keeps the
+    others quiet, ``all`` makes rank k a job ``rank<k>``, ``alone`` looks at no rank. ``on_fenced``: whether
+    ``add_scalar`` raises ``HeldError`` after another process took the job over.
+
+    A session that looks open is watched until its process shows a sign of life, or for its timeout.
+
+    Raises ``HeldError`` (another live process is this job; names host and process), ``NotFoundError`` (no run to join;
+    names the root searched), ``UsageError`` (arguments, or a root that cannot be written), ``InvalidError`` (a newer
+    protocol).
+
+    After a crash: folders without a run, which the next ``init`` takes; or an open session, which expires.
+    """
+    arguments = {
+        "project": project,
+        "run_id": run_id,
+        "run_name": run_name,
+        "job": job,
+        "config": config,
+        "root": root,
+        "handover": handover,
+        "timeout": timeout,
+        "strict": strict,
+        "ranks": ranks,
+        "on_fenced": on_fenced,
+    }
+    quiet = quiet_place(arguments)
+    if quiet is not None:
+        return Run(quiet, job, None, strict=strict)
+    live = open_live(arguments)
+    return Run(live.opened.where, live.job, live, strict=strict)
+
+
+class Run:
+    """An open run, or the quiet one of a process that is not the job; made by ``init``.
+
+    Also a context manager: leaving the ``with`` block ends the run, by an exception as failed, which goes on its way.
+    ``path``: the run folder. ``id``, ``project``: as given. ``config``: as recorded. ``summary``: the last value of each
+    tag, with what is put into it on top; written into the end of the session.
+    """
+
+    def __init__(self, where: Location, job: str, live: LiveRun | None, *, strict: bool) -> None:
+        self.path = where.path
+        self.id = where.run
+        self.project = where.project
+        self.job = job
+        self.config: dict[str, Any] = dict(live.opened.config) if live else {}
+        self._live = live
+        self._strict = strict
+        self._said_over = False
+        self._add: _Add = live.writer.add if live else _nothing
+        self.summary = Summary(live)
+        if live is not None:
+            live.on_quiet = self._fall_quiet
+
+    def __repr__(self) -> str:
+        state = "open" if self.active else "quiet"
+        return f"<fsrun.Run {self.path!r} job {self.job!r}, {state}>"
+
+    @property
+    def active(self) -> bool:
+        """Whether what is logged here is recorded: False for other ranks, forked children, fenced and ended runs."""
+        return self._live is not None and self._add is not _nothing
+
+    @overload
+    def add_scalar(self, values: Mapping[str, object], value: int | None = None, /) -> None: ...
+    @overload
+    def add_scalar(self, values: Mapping[str, object], *, step: int | None = None) -> None: ...
+    @overload
+    def add_scalar(self, values: str, value: object, step: int | None = None) -> None: ...
+    def add_scalar(self, values: Any, value: Any = _UNSET, step: Any = _UNSET) -> None:
+        """Log values at a step: ``add_scalar({"train/loss": 0.3}, step=12)`` or ``add_scalar("train/loss", 0.3, 12)``.
+
+        Values: numbers, or one-element arrays and tensors of any library. ``step``: a whole number; without it the
+        last one plus one. Wrong input is one warning that names it, and the rest of the call counts. Does not wait for
+        the file system; a side job at under ten calls a second returns when the line is durable, 2 s at most.
+
+        Raises nothing, but with ``strict=True`` ``ValueError`` for wrong input, and with ``on_fenced="raise"``
+        ``HeldError``.
+
+        After a crash: what was logged up to a second before it stands in the log.
+        """
+        try:
+            if step is not _UNSET and value is _UNSET:
+                self._add(values, step)
+            elif isinstance(values, str):
+                self._add({values: value}, None if step is _UNSET else step)
+            else:
+                self._add(values, None if value is _UNSET else value)
+        except Exception as error:
+            if self._strict or isinstance(error, HeldError):
+                raise
+            self._warn(f"add_scalar: {error}")
+
+    def enqueue(self, path: str | os.PathLike[str], step: int | None = None, name: str | None = None) -> str | None:
+        """Hand a checkpoint (file or folder) over to evaluation; returns its entry name, None where it is dropped.
+
+        ``step``: the step it belongs to, else the last one logged. ``name``: the entry's name, else the last part of
+        ``path``; a used one gets ``~2``. It is linked, or copied where it cannot be; its bytes must not change in place
+        afterwards. Never raises; waits 1 s at most, the rest goes on in a thread.
+
+        After a crash: the whole entry is in the queue, or nothing of it but hidden names.
+        """
+        live = self._live
+        if live is None or not self.active:
+            return None
+        try:
+            at = step if step is not None else live.writer.last_step
+            session = live.main_state()[0] if live.job != "main" else live.session.number
+            return live.handover.enqueue(os.fspath(path), step=at, name=name, main_session=session)
+        except Exception as error:  # noqa: BLE001 - a hand-over must not end a training
+            self._warn(f"enqueue {path}: {error}")
+            return None
+
+    def finish_queue(self) -> None:
+        """Say that no more is handed over: evaluators end when the queue is empty. Never raises.
+
+        After a crash: FINISHED stands once the last hand-over is durable, or does not stand.
+        """
+        live = self._live
+        if live is None or not self.active:
+            return
+        try:
+            live.queue_finished = True
+            live.handover.finish()
+        except Exception as error:  # noqa: BLE001 - as in enqueue
+            self._warn(f"finish_queue: {error}")
+
+    def entries(self, **options: Any) -> Iterator[Entry]:
+        """Take the checkpoints that wait, one after the other: ``for entry in run.entries(best="max:eval/acc"):``.
+
+        Options are those of ``fsrun.run.entries.entries``: ``best``, ``keep``, ``order``, ``max_waiting``, ``linger``,
+        ``once``. Ends when the queue is finished and empty. Other ranks get none.
+
+        Raises ``NotFoundError`` where the hand-over unit cannot be reached, ``UsageError`` for a rule that differs from
+        the run's, ``HeldError`` where another process took this job over.
+
+        After a crash: the entry that was held is taken again by another attempt.
+        """
+        live = self._live
+        if live is None or not self.active:
+            return iter(())
+        return live.entries(options)
+
+    def add_artifact(self, name: str, path: str | os.PathLike[str], type: str | None = None) -> None:
+        """Keep a file or folder as the next version of an artifact: linked, else copied, below ``artifacts/<name>/``.
+
+        What stands inside the run folder (``best/``) is referred to. Never raises; waits ten seconds at most.
+
+        After a crash: the version with its index line, or not.
+        """
+        if self._live is not None and self.active:
+            self._live.artifacts.add(name, os.fspath(path), type)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until everything logged is durable, ``timeout`` seconds at most; whether it is. Never raises.
+
+        After a crash: what was logged before a call that returned True stands in the log.
+        """
+        if self._live is None or not self.active:
+            return True
+        try:
+            return self._live.writer.flush(timeout)
+        except Exception as error:  # noqa: BLE001 - the user's program goes on
+            self._warn(f"flush: {error}")
+            return False
+
+    def fail(self, reason: str | None = None) -> None:
+        """Say that the run failed, whatever the exit code will be. It stays open; the end carries ``reason``."""
+        if self._live is not None:
+            self._live.say(failed(None if reason is None else str(reason)))
+
+    def finish(self, status: str | None = None, reason: str | None = None) -> None:
+        """End the run: hand-overs and log durable, the end put, and the run compacted by its last job.
+
+        ``status``: ``finished`` (also what None means unless ``fail`` was called or a signal was noted) or ``failed``. Never
+        raises; returns after 30 s at most, also where the file system hangs. A second call does nothing.
+
+        After a crash: the session has its end or is found expired; the logs hold every acknowledged line.
+        """
+        live = self._live
+        if live is None:
+            return
+        if status == "finished":
+            live.say(endings.Ending("finished", reason))
+        elif status is not None:
+            if status != "failed":
+                self._warn(f"finish: status {status!r} is not known (finished or failed); the run ends as failed")
+            live.say(failed(reason))
+        self._end(endings.FINISHED)
+
+    def _end(self, seen: endings.Ending) -> None:
+        live = self._live
+        if live is None:
+            return
+        live.end_with(seen, None)
+        self.summary.seal()
+        self._live = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(endings.of_exception(error))
+
+    def _fall_quiet(self, message: str | None) -> None:
+        """Called by the live part: fenced (with why), ended, or a forked child."""
+        live = self._live
+        if message is not None and live is not None and live.opened.on_fenced == "raise":
+            self._add = _raiser(message)
+            return
+        self._add = _nothing
+
+    def _warn(self, message: str) -> None:
+        live = self._live
+        (live.notices if live is not None else _NOTICES).warn(message)
+
+
+class Summary(MutableMapping[str, Any]):
+    """The last value of each tag, and on top of it what the user puts here; plain values after the run has ended."""
+
+    def __init__(self, live: LiveRun | None) -> None:
+        self._live = live
+        self._own: dict[str, Any] = live.summary if live is not None else {}
+
+    def seal(self) -> None:
+        """Keep what stands, and let go of the run."""
+        self._own, self._live = self._all(), None
+
+    def _all(self) -> dict[str, Any]:
+        return {**(self._live.writer.summary() if self._live is not None else {}), **self._own}
+
+    def __getitem__(self, key: str) -> Any:
+        return self._all()[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._own[str(key)] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._own[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+_NOTICES = Notices()
+
+
+def _nothing(values: Any, step: Any) -> None:
+    """What logging does where this process is not the job."""
+
+
+def _raiser(message: str) -> _Add:
+    def refuse(values: Any, step: Any) -> None:
+        raise HeldError(message)
+
+    return refuse
