@@ -159,8 +159,8 @@ class _Encoder:
         if shape == ():
             try:
                 return self._number(as_number(value))
-            except ValueError:
-                return self.text(repr(value))
+            except ValueError:  # a date, a text
+                return self.text(str(value))
         if count <= MAX_ARRAY and hasattr(type(value), "tolist"):
             return self.encode(value.tolist(), depth)
         dtype = getattr(value, "dtype", None)

@@ -30,8 +30,9 @@ _CHANGES = re.compile(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
 _NOTHING = re.compile(r"\s*(?:none|null|true|false|\*{3,}\W*)?\s*", re.IGNORECASE)
 
 # What a name can say of its value. SECRET: any text. PASSWORD: numbers too. TOKEN: text of letters and digits, not
-# "</s>". RANDOM: only what looks random. PROXY: an address that may start with a user and a password.
-_SECRET, _PASSWORD, _TOKEN, _RANDOM, _PROXY = "secret", "password", "token", "random", "proxy"
+# "</s>". RANDOM: only what looks random. PROXY: an address that may start with a user and a password. FOLDER: what
+# may be the working folder ($PWD) as well as a password.
+_SECRET, _PASSWORD, _TOKEN, _RANDOM, _PROXY, _FOLDER = "secret", "password", "token", "random", "proxy", "folder"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -44,12 +45,12 @@ _PASSWORDS = _words("password passwords passwd passwds passphrase passphrases pa
 _SECRETS = _words("secret secrets credential credentials authorization cookie cookies bearer jwt")
 # Before "key" or "token": kinds of secret, and services that hand them out.
 _ISSUERS = _words(
-    "api access secret private auth oauth account admin master root app encryption decryption signing shared deploy "
-    "license subscription ssh rsa gpg pgp hmac jwt fernet session refresh bearer security webhook "
-    "wandb biases hf huggingface hugging face openai anthropic claude gemini google gcp azure aws minio cohere mistral "
-    "groq together fireworks deepseek openrouter perplexity replicate nvidia ngc nim swanlab neptune comet clearml "
+    "api access secret private auth oauth account admin master app encryption decryption signing deploy "
+    "license subscription ssh rsa gpg pgp hmac jwt fernet refresh bearer security webhook "
+    "wandb biases hf huggingface hugging openai anthropic claude gemini google gcp azure aws minio cohere mistral "
+    "groq together fireworks deepseek openrouter perplexity replicate nvidia ngc nim swanlab neptune clearml "
     "mlflow dagshub kaggle tavily serper serpapi serp bing jina pinecone weaviate qdrant langsmith langchain langfuse "
-    "modal runpod vast datadog sentry grafana influx slack telegram discord twilio sendgrid github gitlab gh npm pypi "
+    "runpod vast datadog sentry grafana influx slack telegram discord twilio sendgrid github gitlab gh npm pypi "
     "docker elevenlabs stability deepgram voyage xai dashscope zhipu moonshot minimax volcengine aliyun oss bot"
 )
 # Before "token": the vocabulary of language models, where a token is a piece of text.
@@ -182,6 +183,8 @@ def _judge(name: str) -> str:
     if not words:
         return ""
     last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if words == ["pwd"]:
+        return _FOLDER
     if last in _PASSWORDS or last.endswith(("password", "passwd")):
         return _PASSWORD
     if last in _SECRETS or (last == "pat" and before in _ISSUERS) or (last == "auth" and before in _LOGINS):
@@ -210,7 +213,7 @@ def _redact_leaf(verdict: str, text: str) -> str:
 def _is_secret(verdict: str, text: str) -> bool:
     if _NOTHING.fullmatch(text):
         return False
-    if verdict in (_SECRET, _PASSWORD):
+    if verdict in (_SECRET, _PASSWORD) or (verdict == _FOLDER and not text.startswith("/")):
         return True
     if verdict == _TOKEN:
         return _TOKEN_LIKE.fullmatch(text) is not None and _NUMBER.fullmatch(text) is None

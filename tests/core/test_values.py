@@ -42,17 +42,23 @@ class Odd:
 
 class OddFloat(Odd):
     def __float__(self) -> float:
-        return self.give()
+        result: float = self.give()
+        return result
 
 
 class OddIndex(Odd):
     def __index__(self) -> int:
-        return self.give()
+        result: int = self.give()
+        return result
 
 
 class OddItem(Odd):
     def item(self) -> object:
         return self.give()
+
+
+class OtherItem(OddItem):
+    pass
 
 
 class Mute(Exception):
@@ -181,7 +187,8 @@ def test_not_a_number_stays_not_a_number(value: object) -> None:
         (np.ma.masked, "a masked value"),
         (np.ma.array([1], mask=[True]), "a masked value"),
         (object(), "an object of type object"),
-        (OddItem(OddItem(OddItem(OddItem(1)))), "an object of type OddItem"),
+        (OddItem(OddItem(1)), "an object of type OddItem"),
+        (OddItem(OtherItem(OddItem(OtherItem(1)))), "an object of type OtherItem"),
         (type("Line\nbreak", (), {})(), "an object of type Line?break"),
     ],
 )
