@@ -231,9 +231,10 @@ class LocalFileSystem:
             os.close(descriptor)
 
     def link(self, source: str, target: str) -> None:
-        """Link; the source itself where it is a symbolic link's target was resolved by the caller."""
+        """Link the file that ``source`` leads to; ``/proc/self/fd/<n>`` gives an open file one more name."""
         with _stale_is_missing(source):
-            os.link(source, target)
+            # Any folder descriptor selects linkat, which alone follows links; absolute paths make it void.
+            os.link(source, target, src_dir_fd=0)
 
     def rename(self, source: str, target: str) -> None:
         """Rename."""
