@@ -138,6 +138,31 @@ def session_logs(job: str, session: int) -> list[tuple[str, str]]:
     ]
 
 
+def spill_folder(user: str) -> str:
+    """Name of the local folder (below the one for temporary files) that holds a user's spills."""
+    return f"fsrun-spill-{user}"
+
+
+def spill_file(run: str, job: str, session: int, token: str, piece: int) -> str:
+    """Name in the spill folder of what a session of the run folder named ``run`` could not write."""
+    return f"{run}.{job}.{session}.{token}.s{piece}.jsonl"
+
+
+def spill_note(spill: str) -> str:
+    """Name of the record beside a spill file that says where it belongs."""
+    return spill[: -len(".jsonl")] + ".json"
+
+
+def parse_spill_file(name: str) -> tuple[str, str, int, str, int] | None:
+    """Read a name of the spill folder, from the right, as (run folder, job, session, token, piece)."""
+    parts = name.rsplit(".", 5)
+    if len(parts) != 6 or parts[5] != "jsonl" or not is_job(parts[1]) or not is_token(parts[3]):
+        return None
+    session = parse_number(parts[2])
+    piece = parse_number(parts[4][1:]) if parts[4].startswith("s") else None
+    return (parts[0], parts[1], session, parts[3], piece) if session and piece is not None else None
+
+
 def console_name(job: str, session: int | None = None) -> str:
     """Name in ``files/`` of a session's console, or of the link to the newest one."""
     return f"output.{job}.log" if session is None else f"output.{job}.{session}.log"
