@@ -101,7 +101,8 @@ def decide(
 
     ``seen`` is what the process did, ``said`` the user's own word (``fail()``, ``finish(status)``), which wins: a
     later exit code 0 makes no failed run finished. A signal that the user's handler took (``noted``) less than half an
-    hour ago makes an orderly end ``preempted``, unless the trainer had said ``finish_queue()`` and ended without an error.
+    hour ago makes an orderly end ``preempted``, unless the trainer had said ``finish_queue()`` and ended without an
+    error.
     """
     if said is not None:
         if said.status == "finished":

@@ -1,8 +1,8 @@
 """A run that is open in this process: its session, log, hand-over and views, and how they end together.
 
-Does: keeps the views fresh, answers the session (acknowledged bytes, going on after a false verdict, fenced, moved), gives
-evaluators what they need, and ends everything in order within a bounded time. Leaves to others: the surface that users
-see and opening (``run``), how the process leaves (``life``), what each part does.
+Does: keeps the views fresh, answers the session (acknowledged bytes, going on after a false verdict, fenced, moved),
+gives evaluators what they need, and ends everything in order within a bounded time. Leaves to others: the surface that
+users see (``run``), opening (``opening``), how the process leaves (``life``), what each part does.
 
 Two threads wait here from the start, since none can be started while the interpreter shuts down: the keeper writes the
 views, the closer ends the run. Whatever hangs with the file system hangs in them, not in the user's thread.

@@ -60,7 +60,7 @@ def _check(arguments: Mapping[str, Any]) -> str | None:
 
 
 def open_live(arguments: Mapping[str, Any], fs: FileSystem | None = None, clock: Clock | None = None) -> LiveRun:
-    """Open the run for this process, and start its threads. Raises as ``init`` does; ``fs`` and ``clock`` are for tests.
+    """Open the run for this process and start its threads. Raises as ``init``; tests put ``fs`` and ``clock`` in.
 
     After a crash: as ``init``.
     """
@@ -86,7 +86,7 @@ def open_live(arguments: Mapping[str, Any], fs: FileSystem | None = None, clock:
         # What a restart does not say again stays as it was.
         config = config if arguments["config"] is not None else previous.config
         name = name if name is not None else previous.name
-    fields = {"project": where.project, "run": where.run, "name": name, "config": config}
+    fields: dict[str, Any] = {"project": where.project, "run": where.run, "name": name, "config": config}
     if job == ids.MAIN:
         fields["unit"] = unit
     return _assemble(fs, clock, where, job, timing, fields, unit, arguments, notices)

@@ -87,8 +87,8 @@ class Run:
     """An open run, or the quiet one of a process that is not the job; made by ``init``.
 
     Also a context manager: leaving the ``with`` block ends the run, by an exception as failed, which goes on its way.
-    ``path``: the run folder. ``id``, ``project``: as given. ``config``: as recorded. ``summary``: the last value of each
-    tag, with what is put into it on top; written into the end of the session.
+    ``path``: the run folder. ``id``, ``project``: as given. ``config``: as recorded. ``summary``: the last value of
+    each tag, with what is put into it on top; written into the end of the session.
     """
 
     def __init__(self, where: Location, job: str, live: LiveRun | None, *, strict: bool) -> None:
@@ -225,8 +225,8 @@ class Run:
     def finish(self, status: str | None = None, reason: str | None = None) -> None:
         """End the run: hand-overs and log durable, the end put, and the run compacted by its last job.
 
-        ``status``: ``finished`` (also what None means unless ``fail`` was called or a signal was noted) or ``failed``. Never
-        raises; returns after 30 s at most, also where the file system hangs. A second call does nothing.
+        ``status``: ``finished`` (also what None means unless ``fail`` was called or a signal was noted) or ``failed``.
+        Never raises; returns after 30 s at most, also where the file system hangs. A second call does nothing.
 
         After a crash: the session has its end or is found expired; the logs hold every acknowledged line.
         """
