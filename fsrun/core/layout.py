@@ -101,6 +101,11 @@ def parse_job_file(name: str) -> JobFile | None:
     return JobFile("taken", parts[0], session, parts[2], count) if parts[3] == "taken" else None
 
 
+def looks_like_job_file(name: str) -> bool:
+    """Whether a name of ``jobs/`` was meant as one of the protocol's, valid or not."""
+    return not name.startswith(".") and (name.endswith((".lock", ".end")) or ".beat." in name or ".taken." in name)
+
+
 def scalars_name(job: str, session: int) -> str:
     """Name in ``scalars/`` (and of the index files of media, tables and artifacts) of a session's log."""
     return f"{job}.{session}.jsonl"
