@@ -1,4 +1,4 @@
-"""``fsrun eval RUN``: evaluate what is handed over, with the user's function or command, until nothing more can come."""
+"""``fsrun eval RUN``: evaluate what is handed over, with the user's function or command, until no more can come."""
 
 from __future__ import annotations
 
@@ -119,9 +119,8 @@ def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
             _evaluate(run, entry, evaluator, config)
         failed = run.failed_entries()
     if failed:
-        say(
-            f"{len(failed)} in failed/: {', '.join(clean(name) for name in failed[:5])}{' ...' if len(failed) > 5 else ''}"
-        )
+        names = ", ".join(clean(name) for name in failed[:5])
+        say(f"{len(failed)} in failed/: {names}{' ...' if len(failed) > 5 else ''}")
     return 1 if failed else 0
 
 
