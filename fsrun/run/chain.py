@@ -140,7 +140,9 @@ def fence_of(store: Store, job: str, session: int, counted: Counted | None) -> d
     taken: Mapping[str, int] = {}
     if layout.DATA in listed[""]:
         if counted is None:
-            from fsrun.disk.segments import consumed_by as counted  # loads pyarrow
+            from fsrun.disk.segments import consumed_by  # loads pyarrow
+
+            counted = consumed_by
         taken = counted(store.fs, store.root)
     complete: dict[str, int] = {}
     for folder, name in layout.session_logs(job, session):

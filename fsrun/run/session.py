@@ -28,7 +28,7 @@ from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run import chain as steps
 from fsrun.run.chain import Counted, close_session
-from fsrun.run.opening import LIVE, Opening, Rival, holder_of
+from fsrun.run.succession import LIVE, Opening, Rival, holder_of
 
 __all__ = ["Counted", "Session", "SessionListener", "close_session", "open_session"]
 

@@ -58,7 +58,9 @@ class TestLook:
         assert look([lock_name("main", 1), lock_name("main", 2)], "main").state(1) is SessionState.CLOSED
 
     def test_jobs_do_not_mix(self) -> None:
-        found = look_all([lock_name("main", 2), lock_name("eval", 1), end_name("eval", 1), beat_name("ev", 1, A, 0), "README"])
+        found = look_all(
+            [lock_name("main", 2), lock_name("eval", 1), end_name("eval", 1), beat_name("ev", 1, A, 0), "README"]
+        )
         assert set(found) == {"main", "eval", "ev"}
         assert found["eval"].closed
         assert not found["main"].closed
