@@ -152,6 +152,7 @@ class _Rule:
     error: int | None = None
     happened: bool = False
     gate: threading.Event | None = None
+    reached: threading.Event | None = None
     before: Callable[[Operation], Any] | None = None
     after: Callable[[Operation], Any] | None = None
     hits: int = field(default=0)
@@ -195,11 +196,17 @@ class FaultFS(WrappedFS):
         self._rules.append(_Rule(name, match, skip, times, error=error, happened=happened))
 
     def hang(
-        self, name: str | None = None, *, match: str = "", times: int = FOR_EVER, skip: int = 0
+        self,
+        name: str | None = None,
+        *,
+        match: str = "",
+        times: int = FOR_EVER,
+        skip: int = 0,
+        reached: threading.Event | None = None,
     ) -> threading.Event:
-        """Block matching calls until the returned event is set."""
+        """Block matching calls until the returned event is set; ``reached`` is set when the first one blocks."""
         gate = threading.Event()
-        self._rules.append(_Rule(name, match, skip, times, gate=gate))
+        self._rules.append(_Rule(name, match, skip, times, gate=gate, reached=reached))
         return gate
 
     def on(
@@ -262,6 +269,8 @@ class FaultFS(WrappedFS):
                 file.write(operation.data[: len(operation.data) // 2])
 
     def _apply(self, rule: _Rule, operation: Operation, call: Callable[[], T]) -> T:
+        if rule.reached is not None:
+            rule.reached.set()
         if rule.gate is not None:
             rule.gate.wait()
         if rule.before is not None:
