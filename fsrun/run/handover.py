@@ -1,0 +1,381 @@
+"""Hands checkpoints over to evaluation (protocol.md 5.1), without an error or a long wait for the trainer.
+
+Does: ``enqueue`` by links, or by copies in a thread; names that were used before; FINISHED. Leaves to others: what is
+linked (``staging``), where the unit is (``create``), claims (``entries``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from fsrun.core import codec, layout, order
+from fsrun.core.errors import FsrunError
+from fsrun.core.records import Finished, Meta, rfc3339
+from fsrun.core.timing import HANDOVER_WAIT
+from fsrun.core.values import as_step, printable
+from fsrun.disk.clock import Clock, SystemClock
+from fsrun.disk.store import NO_LINKS, Store
+from fsrun.run import staging
+from fsrun.run.moves import Held
+from fsrun.run.places import reserve
+
+_IN_THE_WAY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR})
+_order_lock = threading.Lock()
+_last_order = 0
+
+
+def _next_order(clock: Clock) -> int:
+    """The wall clock in ns, but always later than the last answer: orders the hand-overs of a process."""
+    global _last_order
+    with _order_lock:
+        _last_order = max(clock.now_ns(), _last_order + 1)
+        return _last_order
+
+
+@dataclass
+class _Job:
+    """One thing to do, in the order of the calls."""
+
+    path: str = ""
+    entry: str = ""
+    step: int | None = None
+    main_session: int | None = None
+    order: int = 0
+    finish: int = 0
+    """The main session that FINISHED is to name; 0: this is a hand-over."""
+    source: staging.Source | None = None
+    staged: staging.Staged | None = None
+    name: str | None = None
+    published: bool = False
+    answered: threading.Event = field(default_factory=threading.Event)
+
+
+class HandOver:
+    """The trainer's side of the queue: one opener thread, and one that copies. Threads may share it.
+
+    ``warn`` is told, once each, what could not be handed over and why. Nothing here raises into the trainer.
+    """
+
+    def __init__(
+        self,
+        session: Held,
+        unit: Store,
+        *,
+        warn: Callable[[str], object],
+        clock: Clock | None = None,
+        wait: float = HANDOVER_WAIT,
+    ) -> None:
+        self._session = session
+        self._unit = unit
+        self._tell = warn
+        self._clock = clock or SystemClock()
+        self._wait = wait
+        self._pid = os.getpid()
+        self._opening: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._copying: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._pending = 0
+        self._started = False
+        self._finished = False
+
+    @property
+    def pending(self) -> int:
+        """How many hand-overs are not done yet."""
+        return self._pending
+
+    def enqueue(
+        self, path: object, *, step: object = None, name: object = None, main_session: int | None = None
+    ) -> str | None:
+        """Hand over a file or folder; returns its entry's name.
+
+        ``step``: the training step it belongs to; without one, the step that its name tells. ``name``: the entry's
+        name, by default the last part of ``path``; one that was used before becomes ``X~2``. Returns within 1 s; None
+        where nothing was handed over, or where that is not known yet (a warning says which). Never raises.
+
+        After a crash: the entry stands whole in queue/, or not at all; perhaps a reserved name and a hidden temporary.
+        """
+        try:
+            job = self._job(path, step, name, main_session)
+            if job is None:
+                return None
+            if self._finished:
+                self._warn(f"{job.path} is handed over after finish_queue(): evaluators may have ended")
+            self._submit(job)
+            if not job.answered.wait(self._wait):
+                self._warn(f"{job.path}: handing over takes more than {self._wait:g} s and goes on in a thread")
+            return job.name
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+            self._warn(f"{printable(repr(path))} is not handed over: {error!r}")
+            return None
+
+    def enqueue_now(
+        self, path: object, *, step: object = None, name: object = None, main_session: int | None = None
+    ) -> str:
+        """Hand over and wait until it is durable, in the calling thread: for commands. Returns the entry's name.
+
+        Raises ``OSError`` or ``ValueError`` where it cannot be; then nothing is left behind.
+        After a crash: as ``enqueue``.
+        """
+        job = self._job(path, step, name, main_session)
+        if job is None:
+            raise ValueError("this process was forked from the one that hands over")
+        try:
+            if not self._open(job):
+                self._copy(job)
+        except Exception:
+            self._undo(job)
+            raise
+        finally:
+            if job.source is not None:
+                job.source.close()
+        assert job.name is not None
+        return job.name
+
+    def _job(self, path: object, step: object, name: object, main_session: int | None) -> _Job | None:
+        if os.getpid() != self._pid:
+            return None
+        given = os.path.abspath(os.fsdecode(path))  # type: ignore[arg-type]
+        text = str(name) if name is not None else os.path.basename(given)
+        entry = order.portable_entry(text)
+        if entry != text:
+            self._warn(f"{printable(text)!r} cannot be the name of an entry: handed over as {entry!r}")
+        number = order.step_of_name(entry)
+        if step is not None:
+            try:
+                number = as_step(step)
+            except ValueError as error:
+                self._warn(f"enqueue {entry}: the step is {error}; the name gives {number}")
+        session = main_session if main_session is not None else self._session.number
+        return _Job(given, entry, number, session, _next_order(self._clock))
+
+    def finish(self, timeout: float | None = None) -> bool:
+        """Say that no more is handed over: writes FINISHED once every hand-over so far is durable.
+
+        Returns whether it is written, after ``timeout`` seconds (1 by default); the thread goes on. Never raises.
+        After a crash: FINISHED is there or not, and never before an entry that was handed over before it.
+        """
+        return self.finished_again(self._session.number, timeout, first=True)
+
+    def finished_again(self, new_session: int, timeout: float | None = 0.0, *, first: bool = False) -> bool:
+        """Write FINISHED anew, naming the session that continues the one it names; nothing where there is none."""
+        if os.getpid() != self._pid or not (first or self._finished):
+            return False
+        self._finished = True
+        job = _Job(finish=new_session)
+        try:
+            self._submit(job)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
+            self._warn(f"FINISHED is not written: {error!r}")
+            return False
+        job.answered.wait(self._wait if timeout is None else timeout)
+        return job.name is not None
+
+    def drain(self, timeout: float | None) -> bool:
+        """Wait until everything handed over is durable; False after ``timeout`` seconds (None: as long as it takes)."""
+        if os.getpid() != self._pid:
+            return True
+        with self._changed:
+            return self._changed.wait_for(lambda: self._pending == 0, timeout)
+
+    def _submit(self, job: _Job) -> None:
+        with self._changed:
+            if not self._started:
+                for work, inbox in ((self._open, self._opening), (self._copy, self._copying)):
+                    threading.Thread(
+                        target=self._loop, args=(work, inbox), name=f"fsrun-handover{work.__name__}", daemon=True
+                    ).start()
+                self._started = True
+            self._pending += 1
+        self._opening.put(job)
+
+    def _loop(self, work: Callable[[_Job], bool], inbox: queue.SimpleQueue[_Job]) -> None:
+        while True:
+            job = inbox.get()
+            done = True
+            try:
+                done = work(job)
+            except FsrunError as error:
+                self._failed(job, str(error))
+            except OSError as error:
+                self._failed(job, _reason(error))
+            except ValueError as error:
+                self._failed(job, str(error))
+            except Exception as error:  # noqa: BLE001 - a thread that ends would silently end all hand-overs
+                self._failed(job, repr(error))
+            if done:
+                self._end(job)
+            else:
+                if not job.finish:
+                    job.answered.set()
+                self._copying.put(job)
+
+    def _end(self, job: _Job) -> None:
+        if job.source is not None:
+            job.source.close()
+        job.answered.set()
+        with self._changed:
+            self._pending -= 1
+            self._changed.notify_all()
+
+    def _failed(self, job: _Job, why: str) -> None:
+        if job.published:
+            self._warn(f"{job.path} is handed over as {job.name}, but perhaps not durably: {why}")
+            return
+        self._undo(job)
+        if job.finish:
+            self._warn(f"{self._unit.path(layout.QUEUE, layout.FINISHED)} is not written: {why}")
+        else:
+            self._warn(f"{job.path} is not handed over: {why}")
+
+    def _undo(self, job: _Job) -> None:
+        if job.staged is not None and not job.published:
+            staging.discard(self._unit.fs, job.staged)
+            if job.name is not None:
+                self._release(job.name)
+            job.name = None
+
+    def _release(self, name: str) -> None:
+        """Give up a name that was reserved here and never used."""
+        with suppress(OSError):
+            if not self._unit.present(f"{layout.QUEUE}/{name}"):
+                self._unit.fs.unlink(self._unit.path(layout.META, layout.meta_name(name)))
+
+    def _open(self, job: _Job) -> bool:
+        """Link it, or open it for the copier; True where the job is done."""
+        if job.finish:
+            return False
+        job.source = staging.Source(self._unit.fs, job.path)
+        job.staged = job.source.stage(self._unit)
+        if job.staged.left_out:
+            left = ", ".join(printable(text) for text in job.staged.left_out[:5])
+            self._warn(f"{job.path} is handed over without what is no part of a checkpoint: {left}")
+        self._reserve(job, job.entry)
+        if not job.staged.to_copy:
+            self._publish(job)
+            return True
+        return False
+
+    def _copy(self, job: _Job) -> bool:
+        if job.finish:
+            self._write_finished(job)
+            return True
+        assert job.source is not None
+        assert job.staged is not None
+        job.source.copy(job.staged)
+        self._publish(job)
+        return True
+
+    def _reserve(self, job: _Job, entry: str) -> None:
+        """Put the meta, under the next name that was never used. Copies have a time of their own: none is stated."""
+        assert job.staged is not None
+        copied = {item["name"] for item, _ in job.staged.to_copy}
+        files: list[dict[str, Any]] = [
+            item | {"mtime_ns": None} if item["name"] in copied else item for item in job.staged.files
+        ]
+        meta = Meta(
+            entry=entry,
+            step=job.step,
+            main_session=job.main_session,
+            kind=job.staged.kind,
+            files=files,
+            size=job.staged.size,
+            handed_over=rfc3339(self._clock.now_ns()),
+            order=job.order,
+            source=job.path,
+        )
+        job.name = reserve(self._unit, meta)
+
+    def _publish(self, job: _Job) -> None:
+        """Give what is staged the name that was reserved for it, or the next where a plain writer's file has that."""
+        assert job.staged is not None
+        assert job.name is not None
+        fs, staged = self._unit.fs, job.staged
+        for folder in reversed(staged.folders):
+            fs.sync_folder(folder)
+        while not (self._link_in(staged.temp, job.name) if staged.kind == "file" else self._rename_in(job)):
+            name = job.name
+            with suppress(OSError):
+                fs.unlink(self._unit.path(layout.META, layout.meta_name(name)))
+            self._reserve(job, order.next_use(name, {name}))
+        job.published = True
+        fs.sync_folder(self._unit.path(layout.QUEUE))
+
+    def _link_in(self, temp: str, name: str) -> bool:
+        """Publish a file; False where another one has that name. A rename alone would replace it."""
+        fs, target = self._unit.fs, self._unit.path(layout.QUEUE, name)
+        try:
+            fs.link(temp, target)
+        except OSError as error:
+            if error.errno in NO_LINKS:
+                if self._unit.present(f"{layout.QUEUE}/{name}"):
+                    return False
+                fs.rename(temp, target)
+                return True
+            if not self._same(temp, target):
+                if isinstance(error, FileExistsError):
+                    return False
+                raise
+        with suppress(OSError):
+            fs.unlink(temp)
+        return True
+
+    def _same(self, temp: str, target: str) -> bool:
+        """Whether a link that was reported as failed has happened."""
+        try:
+            mine, there = self._unit.fs.stat(temp), self._unit.fs.stat(target)
+        except OSError:
+            return False
+        return (mine.device, mine.inode) == (there.device, there.inode)
+
+    def _rename_in(self, job: _Job) -> bool:
+        assert job.staged is not None
+        temp = job.staged.temp.removeprefix(f"{self._unit.root}/")
+        try:
+            return self._unit.move(temp, f"{layout.QUEUE}/{job.name}")
+        except OSError as error:
+            if error.errno in _IN_THE_WAY:
+                return False
+            raise
+
+    def _write_finished(self, job: _Job) -> None:
+        record = Finished(
+            main_session=job.finish, token=self._session.token, written=rfc3339(self._clock.now_ns())
+        ).to_json()
+        for pause in (0.2, 1.0, 5.0, None):
+            try:
+                self._session.require_protected()
+                self._unit.replace(layout.QUEUE, layout.FINISHED, codec.encode_record(record))
+                break
+            except OSError:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+        job.name = layout.FINISHED
+
+    def _warn(self, message: str) -> None:
+        with suppress(Exception):
+            self._tell(message)
+
+
+def _reason(error: OSError) -> str:
+    name = os.path.basename(str(error.filename)) if error.filename else ""
+    return f"{error.strerror or error}{f' ({printable(name)})' if name else ''}"
+
+
+def withdraw_finished(session: Held, unit: Store) -> bool:
+    """Remove FINISHED: a new main process hands over again. True where there was one.
+
+    After a crash: it is there or not; it is not obeyed either way, since it does not name the session now open.
+    """
+    if layout.FINISHED not in unit.names(layout.QUEUE):
+        return False
+    session.require_protected()
+    return unit.discard(f"{layout.QUEUE}/{layout.FINISHED}")
