@@ -1,0 +1,332 @@
+"""Scalar logs into columns (protocol.md 6, "Scalar lines"; 8, "Reading").
+
+Does: reads the complete lines of a log from byte a up to b, never past the first NUL, in pieces; turns pieces into
+columns, by pyarrow where a piece is plain and line by line where it is not (repeated keys, bad lines, tags without
+number); skips what is no scalar line and says where.
+
+Leaves to others: how many bytes count and which points count (``core.scalars``), other files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from fsrun.core.scalars import as_step, as_value
+from fsrun.disk.fs import FileSystem
+
+PIECE = 1 << 20
+_SMALL = 8 << 10
+"""Below this, line by line is faster than setting up pyarrow's reader."""
+_SAMPLES = (32, 256)
+"""Lines of a piece that are looked at: the first number where all have the same tags, else the second."""
+_MAX_CELLS = 8 << 20
+"""Estimated lines x tags of a piece above which its columns would hold mostly nothing: read line by line."""
+_BOM = b"\xef\xbb\xbf"
+_RESERVED = frozenset({"step", "time", "entry"})
+_BARE = ((b':"NaN"', b":NaN"), (b':"Infinity"', b":Infinity"), (b':"-Infinity"', b":-Infinity"))
+
+_FIXED = [("step", pa.int64()), ("time", pa.float64()), ("entry", pa.string())]
+
+CODES = pa.dictionary(pa.int32(), pa.string())
+POINTS = pa.schema(
+    [
+        ("job", CODES),
+        ("tag", CODES),
+        ("step", pa.int64()),
+        ("time", pa.float64()),
+        ("value", pa.float64()),
+        ("session", pa.int32()),
+        ("entry", CODES),
+    ]
+)
+"""Points in long form. ``entry``: the outcome's key where the point is one of an outcome, else null."""
+
+
+def read_pieces(fs: FileSystem, path: str, start: int, stop: int | None, size: int = PIECE) -> Iterator[bytes]:
+    """Yield the complete lines of a log from byte ``start`` (a line's begin) on, in pieces of about ``size`` bytes.
+
+    Ends at ``stop``, at the first NUL, or at the last newline that is there. Reads through one fresh descriptor; the
+    caller has listed the folder just before, which drops what a network client had cached of it. A log that is not
+    there has no lines.
+    """
+    try:
+        descriptor = fs.open(path)
+    except FileNotFoundError:
+        return
+    try:
+        rest = b""
+        at = start
+        while want := size if stop is None else min(size, stop - at):
+            chunk = os.pread(descriptor, max(want, 0), at)
+            if not chunk:
+                return
+            at += len(chunk)
+            nul = chunk.find(b"\0")
+            if nul >= 0:
+                chunk = chunk[:nul]
+            end = chunk.rfind(b"\n") + 1
+            if end:
+                yield rest + chunk[:end]
+                rest = chunk[end:]
+            else:
+                rest += chunk
+            if nul >= 0:
+                return
+    finally:
+        os.close(descriptor)
+
+
+def line_numbers(fs: FileSystem, path: str, begins: Sequence[int]) -> list[int]:
+    """Numbers, from 1, of the lines that begin at these bytes (rising)."""
+    numbers: list[int] = []
+    at, lines = 0, 1
+    for data in read_pieces(fs, path, 0, None):
+        while len(numbers) < len(begins) and begins[len(numbers)] < at + len(data):
+            numbers.append(lines + data.count(b"\n", 0, begins[len(numbers)] - at))
+        if len(numbers) == len(begins):
+            break
+        at += len(data)
+        lines += data.count(b"\n")
+    return numbers
+
+
+class LogReader:
+    """Turns the pieces of one log into tables of ``POINTS``.
+
+    ``tags``: the tags that are wanted, None for all. ``position``: the byte after the last line that was read.
+    ``keys``: the outcomes that have a line, whatever tags are wanted. ``faults``: the first ``MAX_FAULTS`` faults, as
+    (begin of the line in bytes, reason); ``skipped`` counts all of them.
+    """
+
+    MAX_FAULTS = 100
+
+    def __init__(self, job: str, session: int, tags: frozenset[str] | None = None, start: int = 0) -> None:
+        self.job = job
+        self.session = session
+        self.tags = tags
+        self.position = start
+        self.keys: set[str] = set()
+        self.faults: list[tuple[int, str]] = []
+        self.skipped = 0
+
+    def feed(self, data: bytes) -> list[pa.Table]:
+        """Read complete lines that follow those read before."""
+        start, self.position = self.position, self.position + len(data)
+        if start == 0 and data.startswith(_BOM):
+            data, start = data[len(_BOM) :], len(_BOM)
+        names = self._dense_tags(data) if len(data) >= _SMALL else None
+        wide = None if names is None else self._columns(data, names)
+        return self._lines(data, start) if wide is None else self._long(wide)
+
+    def _dense_tags(self, data: bytes) -> list[str] | None:
+        """Tags of the piece, from a sample of its lines; None where columns would hold mostly nothing."""
+        seen: Counter[str] = Counter()
+        shapes: set[tuple[str, ...]] = set()
+        count = 0
+        few, many = _SAMPLES
+        for i in range(many):
+            if i == few and len(shapes) == 1:
+                break
+            # The first ``few`` samples are spread over the whole piece too: bits of i reversed would do, a stride does.
+            begin = data.rfind(b"\n", 0, (i * 97 % many) * len(data) // many) + 1
+            try:
+                line = orjson.loads(data[begin : data.index(b"\n", begin)])
+            except ValueError:
+                continue
+            if isinstance(line, dict):
+                count += 1
+                shapes.add(tuple(line))
+                seen.update(line.keys())
+        if self.tags is not None:
+            return sorted(self.tags)
+        lines = data.count(b"\n")
+        # Good and Turing: the share of tags seen once estimates how often a line brings one that was never seen.
+        once = sum(n == 1 for n in seen.values())
+        if count == 0 or lines * (len(seen) + once * lines / count) > _MAX_CELLS:
+            return None
+        return [tag for tag in seen if tag not in _RESERVED]
+
+    def _columns(self, data: bytes, names: list[str]) -> pa.Table | None:
+        """Read a piece by pyarrow; None where it holds anything that has to be judged line by line."""
+        options = pj.ParseOptions(
+            explicit_schema=pa.schema(_FIXED + [(tag, pa.float64()) for tag in names]),
+            unexpected_field_behavior="infer" if self.tags is None else "ignore",
+        )
+        block = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        table = None
+        try:
+            if not data.isascii():
+                data.decode()
+            try:
+                table = pj.read_json(pa.BufferReader(data), read_options=block, parse_options=options)
+            except pa.ArrowInvalid:
+                # A quote right after a colon can only open a value: these words are safe to replace.
+                bare = data
+                for word, replacement in _BARE:
+                    bare = bare.replace(word, replacement)
+                if len(bare) == len(data):
+                    return None
+                table = pj.read_json(pa.BufferReader(bare), read_options=block, parse_options=options)
+        except (pa.ArrowException, UnicodeDecodeError):
+            return None
+        plain = all(_is_number(f.type) for f in table.schema if f.name != "entry")
+        whole = table.num_rows == data.count(b"\n") and table["step"].null_count == 0
+        return table if plain and whole else None
+
+    def _long(self, wide: pa.Table) -> list[pa.Table]:
+        wide = wide.combine_chunks()
+        rows = wide.num_rows
+        time = without_nan(wide["time"])
+        entry = wide["entry"]
+        if entry.null_count == rows:
+            entry = pa.nulls(rows, CODES)
+        else:
+            entry = entry.dictionary_encode().cast(CODES)
+            self.keys.update(k for k in wide["entry"].unique().to_pylist() if k is not None)
+        tables = []
+        for name in wide.column_names:
+            value = wide[name]
+            if name in _RESERVED or value.null_count == rows:
+                continue
+            columns = [wide["step"], time, value.cast(pa.float64(), safe=False), entry]
+            if value.null_count:
+                there = value.is_valid()
+                columns = [column.filter(there) for column in columns]
+            tables.append(series(self.job, name, self.session, *columns))
+        return tables
+
+    def _lines(self, data: bytes, start: int) -> list[pa.Table]:
+        """Read a piece line by line."""
+        codes: dict[str, int] = {}
+        keys: dict[str, int] = {}
+        tag_at, entry_at = array("i"), array("i")
+        steps, times, values = array("q"), array("d"), array("d")
+        for line in data.split(b"\n"):
+            begin, start = start, start + len(line) + 1
+            if not line or line.isspace():
+                continue
+            found = self._line(line, begin)
+            if found is None:
+                continue
+            step, time, entry, numbers = found
+            key = -1 if entry is None else keys.setdefault(entry, len(keys))
+            for tag, value in numbers:
+                tag_at.append(codes.setdefault(tag, len(codes)))
+                steps.append(step)
+                times.append(time)
+                values.append(value)
+                entry_at.append(key)
+        self.keys.update(keys)
+        if not steps:
+            return []
+        entry = _ints(entry_at)
+        entry = pc.if_else(pc.less(entry, 0), pa.scalar(None, pa.int32()), entry)
+        rows = len(steps)
+        return [
+            pa.table(
+                [
+                    constant(self.job, rows),
+                    pa.DictionaryArray.from_arrays(_ints(tag_at), pa.array(codes, pa.string())),
+                    pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(steps)]),
+                    without_nan(_floats(times)),
+                    _floats(values),
+                    pa.repeat(pa.scalar(self.session, pa.int32()), rows),
+                    pa.DictionaryArray.from_arrays(entry, pa.array(keys, pa.string())),
+                ],
+                schema=POINTS,
+            )
+        ]
+
+    def _line(self, line: bytes, begin: int) -> tuple[int, float, str | None, list[tuple[str, float]]] | None:
+        """Step, time (NaN: none), outcome key and numbers of one line, or None for a line that is none."""
+        try:
+            record = _loads(line)
+        except ValueError as error:
+            self._fault(begin, f"no JSON: {error}")
+            return None
+        step = as_step(record.get("step")) if isinstance(record, dict) else None
+        entry = None if step is None else record.get("entry")
+        if step is None or not (entry is None or isinstance(entry, str)):
+            self._fault(begin, _why(record))
+            return None
+        time = record.get("time")
+        if isinstance(time, bool) or not isinstance(time, int | float):
+            time = math.nan
+        numbers = []
+        for tag, value in record.items():
+            if tag in _RESERVED or value is None or (self.tags is not None and tag not in self.tags):
+                continue
+            number = as_value(value)
+            if number is None:
+                self._fault(begin, f"{tag[:60]!r} is no number: {value!r:.40}")
+            else:
+                numbers.append((tag, number))
+        if entry is not None:
+            self.keys.add(entry)
+        return step, as_value(time) or 0.0, entry, numbers
+
+    def _fault(self, begin: int, reason: str) -> None:
+        self.skipped += 1
+        if len(self.faults) < self.MAX_FAULTS:
+            self.faults.append((begin, reason))
+
+
+def _why(record: Any) -> str:
+    """What is wrong with a line that is JSON."""
+    if not isinstance(record, dict):
+        return "no JSON object"
+    if as_step(record.get("step")) is None:
+        return f"the step is no whole number of 64 bits: {record['step']!r:.40}" if "step" in record else "no step"
+    return f"the entry is no text: {record['entry']!r:.40}"
+
+
+def _loads(line: bytes) -> Any:
+    """One line of JSON; beyond the standard, as pyarrow: bare NaN and infinities, and numbers past the floats."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError):
+            raise ValueError(error.msg) from None
+
+
+def without_nan(column: Any) -> Any:
+    """The column with null for NaN: a line without a time has none."""
+    absent = pc.is_nan(column)
+    return pc.if_else(absent, pa.scalar(None, pa.float64()), column) if pc.any(absent).as_py() else column
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind))
+
+
+def _ints(numbers: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _floats(numbers: array[float]) -> pa.Array:
+    return pa.Array.from_buffers(pa.float64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def constant(text: str, rows: int) -> pa.Array:
+    """A dictionary column that holds one text."""
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([text], pa.string()))
+
+
+def series(job: str, tag: str, session: int, step: Any, time: Any, value: Any, entry: Any) -> pa.Table:
+    """A table of ``POINTS`` with one job, tag and session."""
+    rows = len(step)
+    sessions = pa.repeat(pa.scalar(session, pa.int32()), rows)
+    return pa.table([constant(job, rows), constant(tag, rows), step, time, value, sessions, entry], schema=POINTS)

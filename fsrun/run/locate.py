@@ -1,0 +1,75 @@
+"""Find the folder of a run from what a person types: a path, ``project/run``, or an id (protocol.md 2, 3).
+
+Library and commands find runs this way alike. Reads listings only; ``run.create`` decides where a new run goes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from fsrun.core import ids, layout
+from fsrun.core.errors import NotFoundError, UsageError
+from fsrun.disk.fs import FileSystem, LocalFileSystem
+from fsrun.run.create import ROOT_VARIABLE
+
+
+def resolve_run(
+    run: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
+    *,
+    fs: FileSystem | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> str:
+    """Return the absolute path of a run's folder.
+
+    ``run``: a path of a run, ``project/run``, or a run's id; the last two under ``root``, else $FSRUN_ROOT, else
+    ``./runs``. A path that is a run wins. Raises ``NotFoundError`` naming the root that was searched, and
+    ``UsageError`` naming all where an id stands for several runs.
+    """
+    fs = fs or LocalFileSystem()
+    text = os.fspath(run)
+    if not text:
+        raise UsageError("no run was named: give its path, project/run, or its id")
+    path = os.path.abspath(os.path.expanduser(text))
+    if _is_run(fs, path):
+        return path
+    environ = os.environ if environ is None else environ
+    given = os.fspath(root) if root is not None else environ.get(ROOT_VARIABLE) or "runs"
+    top = os.path.abspath(os.path.expanduser(given))
+    found = list(dict.fromkeys(_under(fs, top, text)))
+    if not found:
+        raise NotFoundError(
+            f"no run {text!r} under {top}; give its path, or the root by --root (root=) or ${ROOT_VARIABLE}"
+        )
+    if len(found) > 1:
+        raise UsageError(f"{text!r} names several runs: {', '.join(found)}; give project/run or a path")
+    return found[0]
+
+
+def _under(fs: FileSystem, root: str, text: str) -> Iterator[str]:
+    """Runs below a root that the text may mean. No name is looked up that a listing has not shown."""
+    project, slash, run = text.strip("/").partition("/")
+    tops = _names(fs, root)
+    if slash and run and ids.portable(project) in tops:
+        yield from _run_in(fs, f"{root}/{ids.portable(project)}", run)
+    for top in tops:
+        if not top.startswith("."):
+            yield from _run_in(fs, f"{root}/{top}", text)
+
+
+def _run_in(fs: FileSystem, folder: str, run: str) -> Iterator[str]:
+    name = ids.portable(run)
+    if name in _names(fs, folder) and _is_run(fs, f"{folder}/{name}"):
+        yield f"{folder}/{name}"
+
+
+def _is_run(fs: FileSystem, path: str) -> bool:
+    return layout.JOBS in _names(fs, path) and layout.lock_name(ids.MAIN, 1) in _names(fs, f"{path}/{layout.JOBS}")
+
+
+def _names(fs: FileSystem, folder: str) -> list[str]:
+    try:
+        return fs.names(folder)
+    except OSError:
+        return []

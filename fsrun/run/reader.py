@@ -1,0 +1,163 @@
+"""Read a run from Python: scalars as Arrow, pandas or NumPy, whole or as they come (protocol.md 8).
+
+    df = fsrun.open("runs/speech/big").scalars(["eval/acc"]).to_pandas()
+
+Writes nothing, and needs no right to. Every call reads afresh, so that a live run may be asked again and again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from fsrun.core import layout
+from fsrun.core.ids import MAIN
+from fsrun.core.records import Lock
+from fsrun.disk.clock import SystemClock
+from fsrun.run.locate import resolve_run
+
+if TYPE_CHECKING:
+    import numpy
+    import pyarrow
+
+    from fsrun.core.scalars import Point, Problem
+    from fsrun.disk.clock import Clock
+    from fsrun.disk.fs import FileSystem
+    from fsrun.run.load import Loader
+
+__all__ = ["RunReader", "open", "resolve_run"]
+
+COLUMNS = ("job", "tag", "step", "time", "value", "session")
+
+
+def open(run: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> RunReader:  # noqa: A001 - fsrun.open
+    """Open a run for reading: ``run`` is a path, ``project/run``, or an id under ``root``.
+
+    Root: ``root``, else $FSRUN_ROOT, else ``./runs``. Raises ``NotFoundError`` naming the root that was searched, and
+    ``UsageError`` where an id names several runs. Nothing is written, now or later.
+    """
+    return RunReader(resolve_run(run, root))
+
+
+class RunReader:
+    """One run, read-only.
+
+    ``path``: its folder. ``project``, ``id``: as they were given to ``init``. ``problems``: what could not be read so
+    far, each place once: (path, line, reason); lines that are faulty are skipped and never an exception.
+    """
+
+    def __init__(self, path: str, *, fs: FileSystem | None = None, clock: Clock | None = None) -> None:
+        from fsrun.disk.fs import LocalFileSystem
+
+        self.path = path
+        self._fs = fs or LocalFileSystem()
+        self._clock = clock or SystemClock()
+        self._loader: Loader | None = None
+        self._ids: tuple[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"RunReader({self.path!r})"
+
+    @property
+    def project(self) -> str:
+        """The project's id, as it was given to ``init``."""
+        return self._read_ids()[0]
+
+    @property
+    def id(self) -> str:
+        """The run's id, as it was given to ``init``."""
+        return self._read_ids()[1]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What could not be read by the calls made so far."""
+        return self._load.problems.found
+
+    def scalars(
+        self, tags: str | Iterable[str] | None = None, jobs: str | Iterable[str] | None = None, all: bool = False
+    ) -> pyarrow.Table:
+        """The scalars: columns job, tag (dictionaries of text), step (int64), time (s since 1970, UTC), value, session.
+
+        ``tags``, ``jobs``: of these alone (None: all); a name that the run does not have gives no rows. Sorted by tag
+        and step, and each step of a tag has one value: of equal steps the last; where a main job was resumed from an
+        earlier step, or a side job logged the same name, the later values from its first step on. ``all=True`` gives
+        every stored value instead, sorted by tag, job and session, then as they were logged.
+
+        A value that was no number of 64 bits is rounded to one (integers past 2^53). Raises ``OSError`` where the
+        folder cannot be read.
+        """
+        wanted = None if tags is None else frozenset([tags] if isinstance(tags, str) else tags)
+        return self._table(wanted, [jobs] if isinstance(jobs, str) else jobs, all).select(COLUMNS)
+
+    def series(self, tag: str, job: str | None = None) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
+        """One scalar as two NumPy arrays of one length: steps (int64, rising) and values (float64). Needs NumPy."""
+        table = self._table(frozenset([tag]), None if job is None else [job], False)
+        return table["step"].to_numpy(), table["value"].to_numpy()
+
+    def tags(self) -> list[str]:
+        """The names of all scalars that have a value, sorted."""
+        return sorted(self.scalars()["tag"].unique().to_pylist())
+
+    def last(self) -> dict[str, tuple[int, float]]:
+        """For each scalar the value at its highest step: tag -> (step, value)."""
+        from fsrun.run.points import runs_of
+
+        table = self._table(None, None, False)
+        runs = runs_of(table)
+        ends = {tag: stop - 1 for tag, stop in zip(runs.tags, runs.starts[1:], strict=True)}
+        rows = table.take(list(ends.values()))
+        columns = (rows[name].to_pylist() for name in ("tag", "step", "value"))
+        return {tag: (step, value) for tag, step, value in zip(*columns, strict=True)}
+
+    def follow(
+        self,
+        tags: str | Iterable[str] | None = None,
+        jobs: str | Iterable[str] | None = None,
+        *,
+        replay: bool = True,
+        poll: float = 0.5,
+        stop: Callable[[], bool] | None = None,
+    ) -> Iterator[Point]:
+        """Yield points as they are logged: what is there first (unless ``replay=False``), then each new one.
+
+        Ends when every job has ended and all was yielded, or when ``stop()`` says so; looks every ``poll`` seconds. New
+        sessions, takeovers and compaction are followed. A point that a later one replaces or voids has been yielded
+        by then: ``scalars()`` says what stands.
+        """
+        from fsrun.run.follow import follow
+
+        wanted = None if tags is None else frozenset([tags] if isinstance(tags, str) else tags)
+        named = None if jobs is None else frozenset([jobs] if isinstance(jobs, str) else jobs)
+        return follow(self._load, self._clock, wanted, named, replay=replay, poll=poll, stop=stop)
+
+    @property
+    def _load(self) -> Loader:
+        if self._loader is None:
+            from fsrun.run.load import Loader
+
+            self._loader = Loader(self._fs, self.path)
+        return self._loader
+
+    def _table(self, tags: frozenset[str] | None, jobs: Iterable[str] | None, every: bool) -> pyarrow.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        snapshot = self._load.load(tags)
+        table = snapshot.table
+        if not every and not snapshot.counted:
+            table = self._load.rules(snapshot).apply(table)
+        if jobs is not None:
+            table = table.filter(
+                pc.is_in(table["job"].cast(pa.string()), value_set=pa.array(sorted(jobs), pa.string()))
+            )
+        return table
+
+    def _read_ids(self) -> tuple[str, str]:
+        if self._ids is None:
+            names = [layout.lock_name(MAIN, 1)]
+            lock: Lock | None = next(iter(self._load.locks(names)), None)
+            folder, _, run = self.path.rpartition("/")
+            project = folder.rpartition("/")[2]
+            self._ids = ((lock and lock.project) or project, (lock and lock.run) or run)
+        return self._ids
