@@ -10,6 +10,10 @@ MAX_TIMEOUT = 86_400.0
 
 FLUSH_INTERVAL = 0.5
 """A logged point reaches the log at most this long (plus one write) after the call."""
+SPILL_AFTER = 2.0
+"""How long a log may take nothing before what waits for it goes into a local file too."""
+STORE_RETRY = 1.0
+"""How long to wait after a failed write before it is tried again."""
 HANDOVER_WAIT = 1.0
 """The longest that ``enqueue`` keeps the trainer waiting."""
 SIDE_DURABLE_WAIT = 2.0

@@ -1,7 +1,7 @@
 """One log on the shared folder, appended by one session alone (protocol.md 8, "Logs").
 
-Does: appends whole lines so that a true return means "written and fsynced"; after an error, cuts the file back to what
-was acknowledged before it goes on. Leaves to others: what is written, retries, and where it goes meanwhile (``outbox``).
+Does: appends whole lines so that a return means "written and fsynced"; after an error, cuts the file back to what was
+acknowledged before it goes on. Leaves to others: what is written, retries, where it goes meanwhile (``outbox``).
 
 Used by one thread at a time.
 """
@@ -23,8 +23,8 @@ class LogGone(OSError):
 class SessionLog:
     """A log of one session: ``path`` below ``run_dir``, made by the first ``append``; its folder is never made here.
 
-    ``may_cut`` says whether this session may still shorten its own file. While it is False (nobody knows whether another
-    process counts these bytes already) an append that would have to cut fails, and is tried again later.
+    ``may_cut`` says whether this session may still shorten its own file. While it is False (another process might count
+    these bytes already) an append that would have to cut fails, and is tried again later.
     """
 
     __slots__ = ("_doubtful", "_end", "_file", "_fs", "_full", "_may_cut", "_named", "acknowledged", "path")
@@ -74,8 +74,8 @@ class SessionLog:
         try:
             size = self._fs.stat(self._full).size
             if size < self._end:
-                self._end, self._named = size, False
-                self._doubtful = size > 0
+                # Another file, perhaps the begin of ours on its way back: kept, and its last line ended.
+                self._end, self._named, self._doubtful = max(0, size - 1), False, False
                 raise LogGone(errno.ESTALE, "the log is shorter than what was acknowledged", self._full)
             if size > self._end:
                 self._repair(file, size)
@@ -97,7 +97,7 @@ class SessionLog:
             raise OSError(errno.EAGAIN, "the session has to beat before its log may be cut", self._full)
 
     def check(self) -> None:
-        """Raise ``LogGone`` if the path no longer leads to what was acknowledged, another ``OSError`` if none can say."""
+        """Raise ``LogGone`` if the path no longer leads to what was acknowledged."""
         try:
             size = self._fs.stat(self._full).size
         except FileNotFoundError as error:

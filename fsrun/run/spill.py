@@ -3,8 +3,8 @@
 Does: writes a spill of one session; finds the spills of a run on this host, whatever became of the run's path; imports
 them. Leaves to others: when to spill and writing back by the living process (``outbox``), whether a session is closed.
 
-A spill is ``<folder>/<run folder>.<job>.<n>.<token>.s<i>.jsonl``, with a record beside it that names the run's path. The
-folder is ``$FSRUN_SPILL``, or ``fsrun-spill-<uid>`` below the folder for temporary files.
+A spill is ``<folder>/<run folder>.<job>.<n>.<token>.s<i>.jsonl``, with a record beside it that names the run's path.
+The folder is ``$FSRUN_SPILL``, or ``fsrun-spill-<uid>`` below the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from fsrun.core.lines import complete_prefix
 from fsrun.core.records import PROTOCOL, Lock, Record, _a, _int, _text
 from fsrun.core.scalars import Source, read_sessions, sources
 from fsrun.disk.fs import FileSystem, LocalFileSystem, LogFile
-from fsrun.disk.logs import read_pieces
 from fsrun.disk.store import Store
 
 
@@ -56,12 +55,12 @@ class SpillFile:
     ``size`` bytes of whole lines stand in it, the first ``done`` of which are in the log already.
     """
 
-    __slots__ = ("_file", "_fs", "done", "note_path", "path", "size")
+    __slots__ = ("_file", "_fs", "_reader", "done", "note_path", "path", "size")
 
     def __init__(self, fs: FileSystem, folder: str, note: SpillNote) -> None:
         """Make the note, then the empty file; raises ``OSError`` where that is not possible.
 
-        After a crash: a note without a spill, which the next import removes.
+        After a crash: perhaps a note without a spill, which means nothing.
         """
         run = os.path.basename(note.run_dir.rstrip("/"))
         name = layout.spill_file(run, note.job, note.session, note.token, note.piece)
@@ -71,21 +70,20 @@ class SpillFile:
         self.size = self.done = 0
         with suppress(FileExistsError):
             fs.mkdir(folder)
-        owner = os.lstat(folder)
-        if owner.st_uid != os.getuid():
+        if os.lstat(folder).st_uid != os.getuid():
             raise PermissionError(errno.EPERM, "the folder for spills belongs to somebody else", folder)
         fs.create(self.note_path, codec.encode_record(note.to_json()))
         fs.create(self.path, b"")
         self._file: LogFile | None = fs.append(self.path)
+        # Held open, so that a cleaner of temporary files does not take away what is not yet written back.
+        self._reader = fs.open(self.path)
 
-    def append(self, data: bytes, *, sync: bool) -> None:
+    def append(self, data: bytes) -> None:
         """Append whole lines; after an ``OSError`` none of them is there.
 
         After a crash: what was appended before, and perhaps a part of ``data`` whose last line may be torn.
         """
-        file = self._file
-        if file is None:
-            raise OSError(errno.EBADF, "the spill is closed", self.path)
+        file = self._opened()
         try:
             sent = 0
             while sent < len(data):
@@ -93,30 +91,36 @@ class SpillFile:
                 if taken <= 0:
                     raise OSError(errno.EIO, "the system took no bytes", self.path)
                 sent += taken
-            if sync:
-                file.sync()
         except OSError:
             file.truncate(self.size)
             raise
         self.size += len(data)
 
+    def sync(self) -> None:
+        """Make what was appended durable."""
+        self._opened().sync()
+
+    def _opened(self) -> LogFile:
+        if self._file is None:
+            raise OSError(errno.EBADF, "the spill is closed", self.path)
+        return self._file
+
     def read(self, limit: int) -> bytes:
         """Whole lines from ``done`` on, about ``limit`` bytes of them (more where one line is longer)."""
-        descriptor = self._fs.open(self.path)
-        try:
-            while True:
-                data = os.pread(descriptor, min(limit, self.size - self.done), self.done)
-                end = data.rfind(b"\n") + 1
-                if end or len(data) < limit:
-                    return data[:end]
-                limit *= 2
-        finally:
-            os.close(descriptor)
+        while True:
+            data = os.pread(self._reader, min(limit, self.size - self.done), self.done)
+            end = data.rfind(b"\n") + 1
+            if end:
+                return data[:end]
+            if self.done + limit >= self.size:
+                raise OSError(errno.EIO, "the spill is shorter than what was written", self.path)
+            limit *= 2
 
     def close(self) -> None:
         """Close the file; what is in it stays for an import."""
         file, self._file = self._file, None
         if file is not None:
+            os.close(self._reader)
             with suppress(OSError):
                 file.close()
 
@@ -141,7 +145,9 @@ class Found:
     piece: int
 
 
-def find_spills(run_dir: str, *, fs: FileSystem, folder: str | None = None, local: FileSystem | None = None) -> list[Found]:
+def find_spills(
+    run_dir: str, *, fs: FileSystem, folder: str | None = None, local: FileSystem | None = None
+) -> list[Found]:
     """Spills of the run in ``run_dir`` that stand on this host, by job, session and piece. Writes nothing.
 
     They are told by the token of their session's lock, so a run that was moved or copied is found too.
@@ -181,8 +187,10 @@ def _read_note(local: FileSystem, path: str) -> SpillNote | None:
         return None
 
 
-def import_spill(run_dir: str, spill: Found, *, fs: FileSystem, local: FileSystem | None = None) -> tuple[str | None, int]:
-    """Bring one spill of a closed session into its run, then remove it: (path in the run folder or None, lines brought).
+def import_spill(
+    run_dir: str, spill: Found, *, fs: FileSystem, local: FileSystem | None = None
+) -> tuple[str | None, int]:
+    """Bring one spill of a closed session into its run, then remove it; (its path in the run or None, lines brought).
 
     Lines that count already are left out, so a spill that the process wrote back before it died, or that was
     imported before, brings nothing and is removed. The session must be closed: its own process, where it lives, writes
@@ -232,6 +240,8 @@ def _drop_counted(store: Store, spill: Found, missing: dict[bytes, None]) -> Non
 
 
 def _drop_lines(store: Store, source: Source, limit: int | None, missing: dict[bytes, None]) -> None:
+    from fsrun.disk.logs import read_pieces  # loads pyarrow, which a writer does not need
+
     for piece in read_pieces(store.fs, store.path(source.path), 0, limit):
         for line in piece.split(b"\n"):
             missing.pop(line, None)

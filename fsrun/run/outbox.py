@@ -1,0 +1,311 @@
+"""Encoded lines on their way to a log: memory, the write in flight, the local spill, always in the order of the calls.
+
+Does: holds lines until the log has them durably; spills them when the log takes none; writes spills back, in order,
+when it works again; says what is durable. Leaves to others: encoding (``encoder``), threads (``writer``), the files
+(``log``, ``spill``).
+
+Three threads meet here: who logs (``put``), one that looks around (``silent_for``, ``spill``), and the one that alone
+touches the shared folder (``store``) and may hang there. No lock is held while it does.
+
+protocol.md: 4.7 (fence), 4.9 (spill).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fsrun.run.log import LogGone, SessionLog
+from fsrun.run.spill import SpillFile
+
+WRITE_SIZE = 8 << 20
+"""Bytes of one write at most."""
+KICK_SIZE = 1 << 20
+"""Bytes in memory above which they are written without waiting for the next flush."""
+MEMORY = 16 << 20
+"""Bytes in memory above which lines are spilled."""
+MEMORY_AT_WORST = 48 << 20
+"""Bytes in memory above which lines are dropped, where spilling fails too."""
+SPILL_SIZE = 64 << 20
+"""Bytes after which another spill file is begun: a file is imported in one piece."""
+CHECK_SIZE = 4 << 20
+"""Bytes after which, at the latest, it is checked that the log is still where it was."""
+SPILL_RETRY = 1.0
+"""Seconds after which spilling is tried again when memory is full and the last try failed."""
+
+
+@dataclass(slots=True)
+class _Flight:
+    """What is being written. It is kept, and written again, until a log acknowledges it."""
+
+    data: bytes
+    spill: SpillFile | None = None
+    """Where these bytes stand too."""
+
+
+class Outbox:
+    """Lines of one job on their way to ``log``.
+
+    ``new_spill`` makes the next spill file, or raises ``OSError``. ``monotonic`` gives seconds. ``check_after``:
+    seconds after which it is checked that what was written is still where it was.
+    """
+
+    def __init__(
+        self,
+        log: SessionLog,
+        new_spill: Callable[[], SpillFile],
+        monotonic: Callable[[], float],
+        *,
+        check_after: float = 5.0,
+        memory: int = MEMORY,
+    ) -> None:
+        self._log = log
+        self._new_spill = new_spill
+        self._monotonic = monotonic
+        self._check_after = check_after
+        self._memory_limit = memory
+        self._change = threading.Condition()  # over an RLock: a signal handler may end the run amid any call
+        self._lines: deque[bytes] = deque()
+        self._memory = 0
+        self._flights: deque[_Flight] = deque()
+        self._spills: deque[SpillFile] = deque()
+        self._recent: list[bytes] = []
+        self._retired: list[SessionLog] = []
+        self._checked = self._progress = monotonic()
+        self._spill_again = 0.0
+        self._due = self._check_now = self._sealed = self._stopped = False
+        self.put_lines = 0
+        self.durable_lines = 0
+        self.dropped_lines = 0
+        self.spill_error: OSError | None = None
+        """Why lines could not be spilled, while that is so."""
+
+    # Who logs.
+
+    def put(self, data: bytes, count: int) -> None:
+        """Take ``count`` encoded lines. Never raises, never waits for the shared folder."""
+        with self._change:
+            if self._memory >= self._memory_limit and self._monotonic() >= self._spill_again:
+                self.spill(sync=False)
+            self.put_lines += count
+            if self._memory >= self._memory_limit + MEMORY_AT_WORST - MEMORY:
+                self.dropped_lines += count
+                return
+            if not self._waiting():
+                self._progress = self._monotonic()
+            self._lines.append(data)
+            self._memory += len(data)
+            if self._memory >= KICK_SIZE:
+                self.kick()
+
+    def kick(self) -> None:
+        """Have what is there written now."""
+        with self._change:
+            self._due = True
+            self._change.notify_all()
+
+    def wait(self, target: int, timeout: float) -> bool:
+        """Wait until the first ``target`` lines that were put are durable in the log; False if that failed."""
+        with self._change:
+            dropped = self.dropped_lines
+            self._change.wait_for(lambda: self._settled() >= target or self._stopped, timeout)
+            return self._settled() >= target and self.dropped_lines == dropped
+
+    def verify(self, timeout: float) -> bool:
+        """Have it checked that the log is still where it was, and wait for the answer; what is gone waits again."""
+        with self._change:
+            self._check_now = True
+            self.kick()
+            return self._change.wait_for(lambda: not self._recent or self._stopped, timeout)
+
+    def _settled(self) -> int:
+        return self.durable_lines + self.dropped_lines
+
+    # Who looks around.
+
+    def silent_for(self) -> float:
+        """Seconds since a log last acknowledged lines, or since there are any; 0 where none wait."""
+        with self._change:
+            return self._monotonic() - self._progress if self._waiting() else 0.0
+
+    def needs_store(self) -> bool:
+        """Whether ``store`` has something to do."""
+        with self._change:
+            return self._waiting() or self._check_is_due()
+
+    def _waiting(self) -> bool:
+        return bool(self._lines or self._flights or self._spills)
+
+    def spill(self, *, sync: bool = True) -> list[str]:
+        """Bring everything that no log acknowledged into local files; returns their paths. Never raises.
+
+        After a crash: what is in the files stands there for ``import_spill``.
+        """
+        with self._change:
+            try:
+                self._spill_flights()
+                while self._lines:
+                    self._append_spill(self._lines[0])
+                    self._memory -= len(self._lines.popleft())
+                for spill in self._spills if sync else ():
+                    spill.sync()
+                self.spill_error = None
+            except OSError as error:
+                self.spill_error = error
+                self._spill_again = self._monotonic() + SPILL_RETRY
+            return [spill.path for spill in self._spills]
+
+    def _spill_flights(self) -> None:
+        """Flights that stand in no file are older than all files, so they go into one before them."""
+        bare = [flight for flight in self._flights if flight.spill is None]
+        if bare:
+            spill = self._filled_spill([flight.data for flight in bare])
+            self._spills.appendleft(spill)
+            for flight in bare:
+                flight.spill = spill
+
+    def _append_spill(self, data: bytes) -> None:
+        if self._spills and self._spills[-1].size < SPILL_SIZE:
+            self._spills[-1].append(data)
+        else:
+            self._spills.append(self._filled_spill([data]))
+
+    def _filled_spill(self, pieces: list[bytes]) -> SpillFile:
+        spill = self._new_spill()
+        try:
+            for data in pieces:
+                spill.append(data)
+        except OSError:
+            spill.remove()
+            raise
+        return spill
+
+    # Sessions.
+
+    def seal(self) -> dict[str, int]:
+        """Bytes of the log that are acknowledged; nothing more counts in it from here on, until ``reopen``."""
+        with self._change:
+            self._sealed = True
+            return {self._log.path: self._log.acknowledged} if self._log.acknowledged else {}
+
+    def reopen(self, log: SessionLog) -> None:
+        """Go on in another log; what the sealed one did not acknowledge is written there again."""
+        with self._change:
+            self._retired.append(self._log)
+            self._log = log
+            self._recent.clear()
+            self._sealed = False
+            self.kick()
+
+    def stop(self) -> None:
+        """Write nothing more. What was spilled stays in its files."""
+        with self._change:
+            self._stopped = True
+            self._change.notify_all()
+            for spill in self._spills:
+                spill.close()
+
+    # The thread that alone touches the shared folder.
+
+    def await_work(self) -> bool:
+        """Wait until something is to be written; False once the outbox was stopped."""
+        with self._change:
+            self._change.wait_for(lambda: self._stopped or self._due)
+            self._due = False
+            return not self._stopped
+
+    def pause(self, seconds: float) -> None:
+        """Wait after an error; ends early when the outbox is stopped."""
+        with self._change:
+            self._due = True
+            self._change.wait_for(lambda: self._stopped, seconds)
+
+    def store(self) -> bool:
+        """One write of the oldest lines; False where nothing is left to do. Raises ``OSError``: then they are kept.
+
+        After a crash: what was acknowledged is in the log; the rest may be, in part.
+        """
+        with self._change:
+            retired, self._retired = self._retired, []
+            log = self._log
+            due = self._check_is_due()
+            if due:
+                self._checked, self._check_now = self._monotonic(), False
+            flight = None if self._sealed or self._stopped else self._next_flight()
+        for old in retired:
+            old.close()
+        try:
+            if due:
+                log.check()
+                self._forget_recent(log)
+            if flight is not None:
+                log.append(flight.data)
+                self._acknowledge(log, flight)
+        except LogGone:
+            self._doubt_recent(log)
+            raise
+        return flight is not None
+
+    def close_log(self) -> None:
+        """Close the file of the log."""
+        for log in (*self._retired, self._log):
+            log.close()
+
+    def _check_is_due(self) -> bool:
+        if not self._recent or self._sealed:
+            return False
+        elapsed = self._monotonic() - self._checked
+        return self._check_now or elapsed >= self._check_after or sum(map(len, self._recent)) >= CHECK_SIZE
+
+    def _next_flight(self) -> _Flight | None:
+        if self._flights:
+            return self._flights[0]
+        if self._spills:
+            flight = _Flight(self._spills[0].read(WRITE_SIZE), self._spills[0])
+        elif self._lines:
+            taken: list[bytes] = []
+            size = 0
+            while self._lines and (not taken or size + len(self._lines[0]) <= WRITE_SIZE):
+                taken.append(self._lines.popleft())
+                size += len(taken[-1])
+            self._memory -= size
+            flight = _Flight(b"".join(taken))
+        else:
+            return None
+        self._flights.append(flight)
+        return flight
+
+    def _acknowledge(self, log: SessionLog, flight: _Flight) -> None:
+        with self._change:
+            # What arrived after the sizes were stated for a fence is void there: it stays in flight, for the next log.
+            if self._sealed or self._stopped or log is not self._log:
+                return
+            self._flights.popleft()
+            spill = flight.spill
+            if spill is not None:
+                spill.done += len(flight.data)
+                if spill.done == spill.size:
+                    self._spills.remove(spill)
+                    spill.remove()
+            self._recent.append(flight.data)
+            self.durable_lines += flight.data.count(b"\n")
+            self._progress = self._monotonic()
+            self._change.notify_all()
+
+    def _forget_recent(self, log: SessionLog) -> None:
+        with self._change:
+            if log is self._log:
+                self._recent.clear()
+                self._change.notify_all()
+
+    def _doubt_recent(self, log: SessionLog) -> None:
+        """The log is not where it was: what went there since the last look is written again."""
+        with self._change:
+            if log is self._log and self._recent:
+                data = b"".join(self._recent)
+                self._recent.clear()
+                self._flights.appendleft(_Flight(data))
+                self.durable_lines -= data.count(b"\n")
+                self._change.notify_all()

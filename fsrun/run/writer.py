@@ -1,0 +1,432 @@
+"""Logging scalars (protocol.md 6, "Scalar line"): an append in memory now, a durable line within a second.
+
+Does: takes the values of a call in well under a microsecond; has them encoded on a thread of its own, and by the caller
+where memory is full; starts and ends with the session. Leaves to others: what a value is (``core.values``), batches of
+calls (``encoder``), the way to the disk and what happens when there is none (``outbox``).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+
+from fsrun.core import layout
+from fsrun.core.errors import UsageError
+from fsrun.core.timing import (
+    FINISH_WAIT,
+    FLUSH_INTERVAL,
+    SIDE_DURABLE_RATE,
+    SIDE_DURABLE_WAIT,
+    SPILL_AFTER,
+    STORE_RETRY,
+)
+from fsrun.core.values import as_number, as_step, numeric_leaves, printable
+from fsrun.disk.clock import Clock
+from fsrun.disk.fs import FileSystem, LocalFileSystem
+from fsrun.run.encoder import Call, Encoder
+from fsrun.run.log import SessionLog
+from fsrun.run.outbox import Outbox
+from fsrun.run.spill import SpillFile, SpillNote, default_folder
+
+_BATCH = 512
+"""Calls that are encoded at once: the GIL is held for about 0.3 ms."""
+_PENDING_BYTES = 14 << 20
+"""Memory that calls which are not encoded yet may take."""
+_WARN_AFTER = 10.0
+"""Seconds without an answer from the folder after which a person is told."""
+
+
+class ScalarWriter:
+    """The log of one job's scalars in this process.
+
+    ``add`` may be called from any thread. Two threads are started by the first call: one encodes, and looks after
+    what the other, which alone touches the run folder, may be stuck with. In a forked child all methods do nothing.
+
+    ``side_job``: at low rates ``add`` returns when the line is durable. ``warn`` is given one sentence at a time, from
+    any thread. ``strict``: bad input is a ``UsageError`` instead of a warning. ``may_cut``: see ``SessionLog``.
+    ``local``: the file system of ``spill_dir``.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        run_dir: str,
+        job: str,
+        session: int,
+        *,
+        token: str,
+        spill_dir: str | None = None,
+        flush_interval: float = FLUSH_INTERVAL,
+        side_job: bool = False,
+        warn: Callable[[str], None],
+        strict: bool = False,
+        may_cut: Callable[[], bool] = lambda: True,
+        local: FileSystem | None = None,
+        spill_after: float = SPILL_AFTER,
+        retry: float = STORE_RETRY,
+    ) -> None:
+        self._fs = fs
+        self._local = local or LocalFileSystem()
+        self._clock = clock
+        self._run_dir = os.path.abspath(run_dir)
+        self._job, self._session, self._token = job, session, token
+        self._spill_dir = os.path.abspath(spill_dir) if spill_dir else default_folder()
+        self._flush_interval = flush_interval
+        self._spill_after = spill_after
+        self._retry = retry
+        self._side_job = side_job
+        self._user_warn = warn
+        self._strict = strict
+        self._may_cut = may_cut
+        self._piece = 0
+
+        self._pending: list[Call] = []
+        # Until the threads run, and once the writer is closed, an append is refused and ``add`` takes the long way.
+        self._append: Callable[[Call], None] = _refuse
+        self._limit = 0
+        self._capacity = _BATCH
+        self._now = clock.monotonic
+        self._offset = clock.now_ns() / 1e9 - clock.monotonic()
+        self._lock = threading.RLock()  # re-entered by a signal handler that ends the run
+        self._wake = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._state = "new"
+        self._pid = os.getpid()
+        self._encoded = 0
+        self._encoder = Encoder(self._warn)
+        self._said: set[str] = set()
+        self._side_calls: list[float] = []
+        self._outbox = Outbox(self._log(), self._new_spill, clock.monotonic)
+        _WRITERS.add(self)
+
+    # The hot path.
+
+    def add(
+        self,
+        values: Mapping[str, object],
+        step: int | None = None,
+        *,
+        time: float | None = None,
+        entry: str | None = None,
+    ) -> None:
+        """Log ``values`` (tag to number) at ``step``.
+
+        Takes what ``core.values`` takes; a nested mapping counts as tags joined by ``/``. What cannot be logged is
+        named in one warning a tag and reason, and the rest of the call counts. ``step``: a whole number; None means one
+        more than the highest of this session so far, beginning with 0. ``time``: seconds since 1970 if it is not now.
+        ``entry``: key of the outcome whose scores these are.
+
+        Returns at once; in a side job at a low rate when the line is durable, after 2 s at most. Errors: ``UsageError``
+        where ``strict`` (then nothing of the call is logged), else none.
+
+        After a crash: a call that is older than the flush interval and one write is in the log, or in the spill.
+        """
+        try:
+            for value in values.values():
+                # Exactly these two types, which nobody can change later: the rest is read now, so that no tensor or
+                # graph is kept alive, and a value that changes in place is logged as it was.
+                if type(value) is not float and type(value) is not int:
+                    break
+            else:
+                if time is None and entry is None:
+                    # A copy: people fill one dict again and again.
+                    self._append((step, self._now() + self._offset, {**values}, None))  # type: ignore[dict-item]
+                    if len(self._pending) >= self._limit:
+                        self._relieve()
+                    return
+        except Exception:  # noqa: BLE001 - a value's own methods may raise anything; the long way says what is wrong
+            pass
+        self._add_slowly(values, step, time, entry)
+
+    def _add_slowly(self, values: object, step: object, time: object, entry: str | None) -> None:
+        """Check everything; refuse by a warning, or an error where ``strict``."""
+        numbers, refused = numeric_leaves(values)
+        if not isinstance(values, Mapping):
+            refused = {"": f"add_scalar takes a mapping of names to numbers: {refused.get('', '')}"}
+        whole = None
+        try:
+            whole = None if step is None else as_step(step)
+        except ValueError as error:
+            numbers, refused = {}, {"step": str(error)}
+        now = self._now() + self._offset
+        if time is not None:
+            try:
+                now = float(as_number(time))
+            except ValueError as error:
+                refused["time"] = str(error)
+        if refused and self._strict:
+            raise UsageError(
+                "; ".join(f"{printable(tag)}: {reason}" if tag else reason for tag, reason in refused.items())
+            )
+        self._encoder.complain(refused)
+        if numbers and self._start():
+            self._pending.append((whole, now, numbers, entry))
+            if len(self._pending) >= self._limit:
+                self._relieve()
+
+    def _relieve(self) -> None:
+        """Memory is full, or this is a side job. Never raises, never waits for the run folder unless a side job."""
+        try:
+            if self._side_job and self._is_slow():
+                self.wait_durable(SIDE_DURABLE_WAIT)
+            while len(self._pending) >= self._capacity:
+                self._encode_some()
+        except Exception as error:  # noqa: BLE001 - nothing that goes wrong here is the training's affair
+            self._warn(f"logging: {type(error).__name__}: {error}")
+
+    def _is_slow(self) -> bool:
+        """Whether the last calls came at a rate at which each of them may wait."""
+        now, calls = self._now(), self._side_calls
+        calls.append(now)
+        if len(calls) <= SIDE_DURABLE_RATE:
+            return True
+        return now - calls.pop(0) >= 1.0
+
+    # Encoding.
+
+    def _encode_some(self) -> bool:
+        """Encode the oldest calls; False where there are none."""
+        with self._lock:
+            if self._state != "open":
+                return False
+            before = self._encoded
+            batch = self._pending[:_BATCH]
+            if not batch:
+                return False
+            data, count = self._encoder.encode(batch)
+            if self._encoded == before:  # else a signal handler came in between, and has done it
+                self._encoded += len(batch)
+                del self._pending[: len(batch)]
+                if count:
+                    self._outbox.put(data, count)
+                self._capacity = max(_BATCH, int(_PENDING_BYTES / self._encoder.call_size))
+                if self._limit:
+                    self._limit = self._capacity
+            return True
+
+    def _encode_all(self, *, polite: bool = False) -> None:
+        while self._encode_some():
+            if polite:
+                self._clock.sleep(0)  # lets the training's thread in between two batches
+
+    # Threads.
+
+    def _start(self) -> bool:
+        """Start the threads where they do not run; False where nothing may be logged any more."""
+        if self._state == "open":
+            return True
+        with self._lock:
+            if self._state == "new":
+                self._state = "open"
+                self._threads = [
+                    threading.Thread(target=run, name=f"fsrun-{name}-{self._job}", daemon=True)
+                    for run, name in ((self._tend, "log"), (self._store, "store"))
+                ]
+                for thread in self._threads:
+                    thread.start()
+                if not self._strict:
+                    self._append = self._pending.append
+                self._limit = 0 if self._side_job else self._capacity
+        if self._state == "closed":
+            self._warn_once("closed", "the run has ended: what is logged now is not recorded")
+        return self._state == "open"
+
+    def _tend(self) -> None:
+        """Encode, hand on, spill what waits for too long; never touches the run folder."""
+        while self._state == "open":
+            self._wake.wait(self._flush_interval)
+            self._wake.clear()
+            try:
+                self._tend_once()
+            except Exception as error:  # noqa: BLE001 - this thread must survive everything
+                self._warn_once("tend", f"logging: {type(error).__name__}: {error}")
+
+    def _tend_once(self) -> None:
+        # Order is the order of calls, and so is time: a wall clock that is set back changes nothing here.
+        offset = self._clock.now_ns() / 1e9 - self._clock.monotonic()
+        if offset > self._offset + 0.05:
+            self._offset = offset
+        self._encode_all(polite=True)
+        outbox = self._outbox
+        if outbox.needs_store():
+            outbox.kick()
+        silent = outbox.silent_for()
+        if silent > self._spill_after:
+            self._tell_spilled(outbox.spill(), silent)
+        if outbox.dropped_lines:
+            self._warn_once(
+                "dropped",
+                f"{self._run_dir}: lines were lost: nothing takes them, and memory is full ({outbox.spill_error})",
+            )
+
+    def _tell_spilled(self, paths: list[str], silent: float) -> None:
+        if silent > _WARN_AFTER and paths:
+            self._warn_once(
+                "silent",
+                f"{self._run_dir} has not answered for {silent:.0f} s: scalars go to {paths[0]} and are written back "
+                "later, by this process or by `fsrun check --fix`",
+            )
+
+    def _store(self) -> None:
+        """Write to the run folder; may hang there for as long as it likes."""
+        outbox = self._outbox
+        while outbox.await_work():
+            try:
+                while outbox.store():
+                    pass
+            except OSError as error:
+                self._warn_once(
+                    f"errno {error.errno}",
+                    f"{self._run_dir}: scalars cannot be written ({error.strerror or error}): they are kept, in "
+                    f"{self._spill_dir} if need be, and written later",
+                )
+                outbox.pause(self._retry)
+            except Exception as error:  # noqa: BLE001 - this thread must survive everything
+                self._warn_once("store", f"logging: {type(error).__name__}: {error}")
+                outbox.pause(self._retry)
+        outbox.close_log()
+
+    # What others ask.
+
+    @property
+    def last_step(self) -> int | None:
+        """The highest step logged in this session so far."""
+        self._encode_all()
+        return self._encoder.highest
+
+    def summary(self) -> dict[str, int | float]:
+        """The last value of each tag, in the order of the calls."""
+        self._encode_all()
+        with self._lock:
+            return dict(self._encoder.last)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all calls so far are durable in the run folder; False after ``timeout`` seconds (None: 30).
+
+        After a crash: what a true return covers is there.
+        """
+        if self._state != "open" or self._is_child():
+            return self._state == "new"
+        self._encode_all()
+        outbox = self._outbox
+        target = outbox.put_lines
+        outbox.kick()
+        return outbox.wait(target, FINISH_WAIT if timeout is None else timeout)
+
+    def wait_durable(self, timeout: float) -> bool:
+        """The same as ``flush``."""
+        return self.flush(timeout)
+
+    def acknowledged(self) -> dict[str, int]:
+        """Bytes of the session's log that write and fsync acknowledged, by path in the run folder.
+
+        They are what a fence may state, so nothing more counts in that log from here on: what arrives meanwhile waits,
+        and is written after ``reopen``. Call it for a fence, or after ``close``.
+        """
+        return self._outbox.seal()
+
+    def reopen(self, session: int, token: str = "") -> None:
+        """Go on as ``session`` (which continues the one before): what was in doubt is written again there."""
+        with self._lock:
+            self._session = session
+            self._token = token or self._token
+            self._outbox.reopen(self._log())
+
+    def moved(self) -> None:
+        """The run folder is said to be gone: see whether what was written last is still there."""
+        self._outbox.verify(0.0)
+
+    def fenced(self) -> None:
+        """A newer session is open: nothing more goes to the run folder; what was not durable yet is spilled."""
+        self._encode_all()
+        self._end(spill=True)
+
+    def close(self, timeout: float) -> bool:
+        """Write what is left and stop, within ``timeout`` seconds; True if all of it is durable in the run folder.
+
+        What the folder does not take is spilled, with one warning. Later calls of ``add`` log nothing.
+
+        After a crash: what a true return covers is in the log, what a false one covers in the log or the spill.
+        """
+        if self._state != "open" or self._is_child():
+            with self._lock:
+                self._state = "closed" if self._state == "new" else self._state
+            return True
+        end = self._now() + timeout
+        self._append = _refuse
+        done = self.flush(timeout)
+        # A log that is not where it was by now is found out here, and its last lines wait again.
+        done = self._outbox.verify(max(0.0, end - self._now())) and done
+        done = self._outbox.wait(self._outbox.put_lines, max(0.0, end - self._now())) and done
+        self._encode_all()
+        self._end(spill=True)
+        return done
+
+    def _end(self, *, spill: bool) -> None:
+        with self._lock:
+            if self._state != "open":
+                return
+            self._append, self._limit = _refuse, 0
+            self._state = "closed"
+            paths = self._outbox.spill() if spill else []
+            self._outbox.stop()
+        self._wake.set()
+        if paths:
+            self._warn(
+                f"{self._run_dir}: the last scalars could not be written; they are kept in {', '.join(paths)}: "
+                "`fsrun check --fix` on this machine brings them into the run"
+            )
+        elif self._outbox.spill_error is not None:
+            self._warn(
+                f"{self._run_dir}: the last scalars are lost: neither the run folder nor {self._spill_dir} takes them"
+            )
+
+    # Odds and ends.
+
+    def _log(self) -> SessionLog:
+        path = f"{layout.SCALARS}/{layout.scalars_name(self._job, self._session)}"
+        return SessionLog(self._fs, self._run_dir, path, self._may_cut)
+
+    def _new_spill(self) -> SpillFile:
+        piece, self._piece = self._piece, self._piece + 1
+        note = SpillNote(run_dir=self._run_dir, job=self._job, session=self._session, token=self._token, piece=piece)
+        return SpillFile(self._local, self._spill_dir, note)
+
+    def _warn(self, message: str) -> None:
+        try:
+            self._user_warn(message)
+        except Exception:  # noqa: BLE001 - a warning must never be the error
+            return
+
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
+            self._warn(message)
+
+    def _is_child(self) -> bool:
+        return os.getpid() != self._pid
+
+    def _forget(self) -> None:
+        """This is a forked child: the parent's lines are the parent's, and its locks may be held for ever."""
+        self._state = "forked"
+        self._append, self._limit = _refuse, 0
+        self._lock = threading.RLock()
+        self._pending.clear()
+
+
+def _refuse(call: Call) -> None:
+    raise RuntimeError("not now")
+
+
+_WRITERS: weakref.WeakSet[ScalarWriter] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for writer in list(_WRITERS):
+        writer._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
