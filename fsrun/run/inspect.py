@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsrun.core import codec, layout
-from fsrun.core.errors import InvalidError
-from fsrun.core.ids import is_entry
-from fsrun.core.order import MainState, is_obeyed, parse_finished
+from fsrun.core.errors import InvalidError, NotFoundError
+from fsrun.core.ids import MAIN, is_entry
+from fsrun.core.order import MainState, is_obeyed
 from fsrun.core.records import BestRule
 from fsrun.core.retention import Kept, rank, score_of
 from fsrun.disk.fs import FileSystem
+from fsrun.disk.store import Store
+from fsrun.run.create import find_unit
 from fsrun.run.listing import as_int, as_map, as_text, names_in, read_run, record_at
+from fsrun.run.places import queue_state
 
 
 def read_evals(fs: FileSystem, path: str) -> list[dict[str, Any]]:
@@ -35,55 +38,24 @@ def read_evals(fs: FileSystem, path: str) -> list[dict[str, Any]]:
     return sorted(evals, key=lambda outcome: (outcome["ended"] is None, outcome["ended"] or ""))
 
 
-def unit_of(run: Mapping[str, Any]) -> str:
-    """Folder of a run's hand-over unit, as main's lock names it: the run folder where it names none."""
-    return as_text(as_map(run["unit"]).get("path")) or run["path"]
-
-
-def unit_problem(fs: FileSystem, run: Mapping[str, Any]) -> str | None:
-    """Why the unit cannot be reached, or None. Unreachable is never empty (protocol.md 2)."""
-    wanted = as_map(run["unit"])
-    if not wanted.get("path"):
-        return None
-    where = f"the hand-over folder {wanted['path']} (made on {wanted.get('host', '?')})"
-    if record_at(fs, f"{wanted['path']}/{layout.UNIT}").get("id") != wanted.get("id"):
-        return f"{where} is unreachable from here, or is another one"
-    return None
-
-
 def read_queue(fs: FileSystem, run: Mapping[str, Any]) -> dict[str, Any]:
     """Count entries by place; ``finished``: FINISHED stands and is obeyed (protocol.md 5.8).
 
     All are null, with a ``problem``, where the unit is elsewhere and cannot be reached.
     """
-    problem = unit_problem(fs, run)
-    if problem is not None:
-        return {"waiting": None, "claimed": None, "failed": None, "finished": None, "problem": problem}
-    unit = unit_of(run)
-    queue = _below(fs, unit, layout.QUEUE)
-    retried = [f"{layout.RETRY}/{attempt}" for attempt in _below(fs, unit, layout.RETRY)]
-    claims = [f"{layout.CLAIMED}/{owner}" for owner in _below(fs, unit, layout.CLAIMED)]
-    attempts = [f"{claim}/{attempt}" for claim in claims for attempt in _below(fs, unit, claim)]
-    content = fs.read(f"{unit}/{layout.QUEUE}/{layout.FINISHED}") if layout.FINISHED in queue else None
+    try:
+        unit = find_unit(fs, run["path"], as_map(run["unit"]) or None)
+    except NotFoundError as error:
+        return {"waiting": None, "claimed": None, "failed": None, "finished": None, "problem": str(error)}
+    state = queue_state(Store(fs, unit, MAIN, 0))
     main = MainState(run["session"], run["status"] if run["closed"] else "running")
     return {
-        "waiting": _count(queue) + sum(_count(_below(fs, unit, folder)) for folder in retried),
-        "claimed": sum(_count(_below(fs, unit, folder)) for folder in attempts),
-        "failed": _count(_below(fs, unit, layout.FAILED)),
-        "finished": is_obeyed(parse_finished(content), main),
+        "waiting": len(state.waiting),
+        "claimed": len(state.claimed),
+        "failed": len(state.failed),
+        "finished": is_obeyed(state.finished, main),
         "problem": None,
     }
-
-
-def _below(fs: FileSystem, unit: str, folder: str) -> list[str]:
-    """Names in a folder of the unit, looked up only where the listings above it show it."""
-    if "/" not in folder:
-        return names_in(fs, f"{unit}/{folder}") if folder in names_in(fs, unit) else []
-    return names_in(fs, f"{unit}/{folder}")
-
-
-def _count(names: list[str]) -> int:
-    return sum(map(is_entry, names))
 
 
 def read_best(fs: FileSystem, path: str, evals: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -1,0 +1,148 @@
+"""What a check finds, and the picture of a run that all checks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from fsrun.core import codec, layout
+from fsrun.core.errors import InvalidError
+from fsrun.core.records import MAJOR, End, Holder, Lock, Record, major
+from fsrun.core.sessions import Chain, look_all
+from fsrun.disk import identity
+from fsrun.disk.fs import FileSystem
+from fsrun.disk.store import Store
+
+Severity = Literal["error", "warning", "note"]
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+UNDERSTOOD: frozenset[str] = frozenset()
+"""Words of ``must_understand`` that this program knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A repair without loss. ``stage`` orders them: what closes a session comes before what needs it closed."""
+
+    stage: int
+    does: str
+    apply: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as protocol.md says: an error makes the run not valid, a warning can be repaired."""
+
+    file: str
+    """Path in the run folder (of a unit elsewhere: its whole path)."""
+    line: int | None
+    rule: str
+    """Section of protocol.md."""
+    severity: Severity
+    message: str
+    remedy: str
+    fix: Fix | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as plain JSON values."""
+        keys = ("file", "line", "rule", "severity", "message", "remedy")
+        return {key: getattr(self, key) for key in keys} | {"fix": self.fix.does if self.fix else None}
+
+
+@dataclass(slots=True)
+class Picture:
+    """A run as one look found it. Records that cannot be read are absent here and reported where they are read."""
+
+    fs: FileSystem
+    path: str
+    store: Store
+    me: Holder
+    names: list[str] = field(default_factory=list)
+    """The listing of ``jobs/``."""
+    chains: dict[str, Chain] = field(default_factory=dict)
+    locks: dict[tuple[str, int], Lock] = field(default_factory=dict)
+    ends: dict[tuple[str, int], End] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def report(
+        self,
+        severity: Severity,
+        file: str,
+        rule: str,
+        message: str,
+        remedy: str,
+        *,
+        line: int | None = None,
+        fix: Fix | None = None,
+    ) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(file, line, rule, severity, message, remedy, fix))
+
+    def is_closed(self, job: str, session: int) -> bool:
+        """Whether a session was opened and is closed."""
+        chain = self.chains.get(job)
+        return chain is not None and session in chain.locks and (session in chain.ends or session < chain.highest)
+
+    def was_opened(self, job: str, session: int) -> bool:
+        """Whether a session has its lock."""
+        return job in self.chains and session in self.chains[job].locks
+
+    def proved_dead(self, job: str, session: int) -> bool:
+        """Whether the process of a session is certainly gone."""
+        lock = self.locks.get((job, session))
+        holder = None if lock is None else read_holder(lock)
+        return holder is not None and identity.proved_dead(holder, self.me)
+
+    def all_closed(self) -> bool:
+        """Whether no job may still write."""
+        return all(chain.closed for chain in self.chains.values())
+
+    def read(self, file: str, kind: type[AnyRecord], store: Store | None = None) -> AnyRecord | None:
+        """Read a record and report what is wrong with it; None where it says nothing."""
+        store = store if store is not None else self.store
+        shown = file if store is self.store else store.path(file)
+        try:
+            data = self.fs.read(store.path(file))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.report("error", shown, "6", f"cannot be read: {error.strerror}", "make it readable")
+            return None
+        value = codec.decode_record(data)
+        if value is None:
+            what = "is cut short" if not data.endswith(b"\n") else "is no JSON object"
+            self.report("error", shown, "6", what, "restore it from a copy; readers take it for not there yet")
+            return None
+        self._check_version(shown, value)
+        try:
+            return kind.from_json(value)
+        except InvalidError as error:
+            self.report("error", shown, "6", str(error), "whoever wrote it does not follow protocol.md 6")
+            return None
+
+    def _check_version(self, shown: str, value: dict[str, Any]) -> None:
+        if major(value.get("protocol", "1.0")) != MAJOR:
+            message = f"protocol {value.get('protocol')!r} is not known here"
+            self.report("error", shown, "10", message, "read it with a newer fsrun; this one does not write to it")
+        asked = value.get("must_understand", [])
+        unknown = [word for word in asked if word not in UNDERSTOOD] if isinstance(asked, list) else [asked]
+        if unknown:
+            message = f"asks to understand {unknown[0]!r}, which is not known here"
+            self.report("error", shown, "10", message, "read it with a newer fsrun; this one does not write to it")
+
+
+def read_holder(lock: Lock) -> Holder | None:
+    """Return the holder in a lock, or None where it is not one."""
+    try:
+        return Holder.from_json(lock.holder)
+    except InvalidError:
+        return None
+
+
+def take_picture(fs: FileSystem, path: str, me: Holder | None = None) -> Picture:
+    """List ``jobs/`` of a run, once."""
+    picture = Picture(fs, path, Store(fs, path, "check", 0), me or identity.own())
+    picture.names = sorted(picture.store.names(layout.JOBS))
+    picture.chains = look_all(picture.names)
+    return picture

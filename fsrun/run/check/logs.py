@@ -1,0 +1,174 @@
+"""Checks of the logs: scalars, spills, system and index files, fences, data.parquet (protocol.md 4.7, 4.9, 6.8, 8)."""
+
+from __future__ import annotations
+
+from fsrun.core import layout
+from fsrun.core.lines import complete_prefix, parse_lines
+from fsrun.core.scalars import Sessions, Source, read_sessions, sources
+from fsrun.run.check.finding import Fix, Picture
+from fsrun.run.check.repair import bring_spill, build_data
+from fsrun.run.spill import find_spills
+
+_MOST = 20
+"""Faulty lines of one log that are named one by one."""
+_INDEXES = (layout.MEDIA, layout.TABLES, layout.ARTIFACTS)
+
+
+def check_logs(picture: Picture) -> None:
+    """Check every log that a session of the run has, or should not have."""
+    held = read_sessions(picture.locks.values())
+    done = _done_outcomes(picture)
+    complete: dict[str, int] = {}
+    folders = set(picture.store.names(""))
+    if layout.SCALARS in folders:
+        for source in sources(picture.store.names(layout.SCALARS)):
+            complete[source.path] = _check_scalars(picture, source, held, done)
+    for folder in [*_system_folders(picture, folders), *(f for f in _INDEXES if f in folders)]:
+        for name in picture.store.names(folder):
+            _check_index(picture, folder, name, complete)
+    _check_sizes(picture, complete)
+    _check_spills(picture)
+    _check_data(picture, folders)
+
+
+def _system_folders(picture: Picture, folders: set[str]) -> list[str]:
+    jobs = picture.store.names(layout.SYSTEM) if layout.SYSTEM in folders else []
+    return [f"{layout.SYSTEM}/{job}" for job in jobs if job in picture.chains]
+
+
+def _done_outcomes(picture: Picture) -> set[str]:
+    """Keys of all outcomes that stand; whether they are ``done`` is checked where they are read."""
+    names = map(layout.parse_outcome_name, picture.store.names(layout.EVALS))
+    return {layout.outcome_key(*key) for key in names if key}
+
+
+def _check_scalars(picture: Picture, source: Source, held: Sessions, done: set[str]) -> int:
+    """Check one log of scalars; returns the bytes of its complete lines."""
+    path = source.path
+    if not picture.was_opened(source.job, source.session):
+        message = f"session {source.session} of job {source.job} was never opened"
+        picture.report("error", path, "4", message, "its lock is gone; without it no reader knows the job")
+    try:
+        data = picture.fs.read(picture.store.path(path))
+    except OSError as error:
+        picture.report("error", path, "8.2", f"cannot be read: {error.strerror}", "make it readable")
+        return 0
+    complete = complete_prefix(data)
+    if (hole := data.find(b"\0")) >= 0:
+        line = data.count(b"\n", 0, hole) + 1
+        message = f"NUL bytes from byte {hole} on; nothing after them counts"
+        picture.report("warning", path, "8.2", message, "the host lost power; what counts is intact", line=line)
+    elif complete < len(data) and picture.is_closed(source.job, source.session):
+        message = f"the last line is cut short ({len(data) - complete} bytes); it does not count"
+        picture.report("note", path, "8.2", message, "nothing: its writer was killed", line=data.count(b"\n") + 1)
+    limit = held.limit(source)
+    if limit is not None:
+        _check_limit(picture, path, data, complete, limit)
+    _check_lines(picture, path, data[:complete], done)
+    return complete
+
+
+def _check_limit(picture: Picture, path: str, data: bytes, complete: int, limit: int) -> None:
+    """Compare a log with the fence that the next session put over it."""
+    if limit > complete:
+        message = f"only {complete} complete bytes are there, but {limit} count by the fence of the next session"
+        picture.report("error", path, "4.7", message, "lines were lost; restore the log from a copy")
+    elif limit and data[limit - 1 : limit] != b"\n":
+        message = f"the fence of the next session cuts a line at byte {limit}"
+        picture.report("error", path, "9", message, "whoever wrote that lock does not follow protocol.md 4.7")
+    elif limit < complete:
+        message = f"{complete - limit} bytes past the fence of the next session are void"
+        picture.report("note", path, "4.7", message, "nothing: a writer went on after it had been replaced")
+
+
+def _check_lines(picture: Picture, path: str, data: bytes, done: set[str]) -> None:
+    points, problems = parse_lines(data)
+    for problem in problems[:_MOST]:
+        line = data.count(b"\n", 0, problem.offset) + 1
+        message = f"{problem.reason}; the line does not count"
+        picture.report("error", path, "6.8", message, "the lines after it count; its writer is at fault", line=line)
+    if len(problems) > _MOST:
+        picture.report("error", path, "6.8", f"{len(problems) - _MOST} more faulty lines", "as above")
+    lost = sorted({point.entry for point in points if point.entry is not None} - done)
+    for key in lost[:_MOST]:
+        message = f"lines of the outcome {key!r:.220}, which does not stand, do not count"
+        picture.report("note", path, "5.9", message, "nothing: the attempt was lost before its outcome was put")
+
+
+def _check_index(picture: Picture, folder: str, name: str, complete: dict[str, int]) -> None:
+    """Check that a log without a schema of its own holds whole JSON lines."""
+    import orjson
+
+    if not name.endswith(".jsonl") or name.startswith("."):
+        return
+    path = f"{folder}/{name}"
+    try:
+        data = picture.fs.read(picture.store.path(path))
+    except OSError as error:
+        picture.report("error", path, "8.2", f"cannot be read: {error.strerror}", "make it readable")
+        return
+    complete[path] = complete_prefix(data)
+    for number, line in enumerate(data[: complete[path]].splitlines(), 1):
+        try:
+            faulty = not isinstance(orjson.loads(line), dict)
+        except orjson.JSONDecodeError:
+            faulty = True
+        if faulty:
+            picture.report("error", path, "8.2", "no JSON object", "its writer is at fault", line=number)
+            return
+
+
+def _check_sizes(picture: Picture, complete: dict[str, int]) -> None:
+    """Compare what an end and a fence count with what is there."""
+    for (job, session), end in sorted(picture.ends.items()):
+        own = {layout.join(*parts) for parts in layout.session_logs(job, session)}
+        for path, size in sorted(end.sizes.items()):
+            file = f"{layout.JOBS}/{layout.end_name(job, session)}"
+            if path not in own:
+                message = f"states the size of {path!r:.200}, which is no log of its session"
+                picture.report("error", file, "6.3", message, "whoever wrote it does not follow protocol.md 6.3")
+            elif size > complete.get(path, 0):
+                message = f"only {complete.get(path, 0)} complete bytes are there, but its end counts {size}"
+                picture.report("error", path, "6.3", message, "lines were lost; restore the log from a copy")
+    for (job, session), lock in sorted(picture.locks.items()):
+        own = {layout.join(*parts) for parts in layout.session_logs(job, session - 1)}
+        file = f"{layout.JOBS}/{layout.lock_name(job, session)}"
+        for path, size in sorted((lock.fence or {}).items()):
+            if path not in own:
+                message = f"its fence names {path!r:.200}, which is no log of session {session - 1}"
+                picture.report("error", file, "4.7", message, "whoever wrote it does not follow protocol.md 4.7")
+            elif size > complete.get(path, 0) and path.partition("/")[0] != layout.SCALARS:
+                message = f"only {complete.get(path, 0)} complete bytes are there, but {size} count"
+                picture.report("error", path, "4.7", message, "lines were lost; restore the log from a copy")
+            elif size and path not in complete:
+                message = f"is gone, but {size} bytes of it count by the fence of session {session}"
+                picture.report("error", path, "4.7", message, "restore the log from a copy")
+
+
+def _check_spills(picture: Picture) -> None:
+    for found in find_spills(picture.path, fs=picture.fs):
+        who = f"job {found.job}, session {found.session}"
+        if not (picture.is_closed(found.job, found.session) or picture.proved_dead(found.job, found.session)):
+            message = f"points of {who} wait in this local file; the session is open and brings them by itself"
+            picture.report("note", found.path, "4.9", message, "nothing, while its process lives")
+            continue
+        fix = Fix(2, "import it into the run", lambda found=found: bring_spill(picture, found))  # type: ignore[misc]
+        message = f"points of {who} wait in this local file"
+        picture.report("warning", found.path, "4.9", message, "fsrun check --fix on this host", fix=fix)
+
+
+def _check_data(picture: Picture, folders: set[str]) -> None:
+    """Whether data.parquet holds all that counts, once every job is closed."""
+    from fsrun.run.load import Loader
+
+    if not picture.all_closed():
+        return
+    snapshot = Loader(picture.fs, picture.path).load()
+    if snapshot.compacted or (snapshot.base is None and not snapshot.table.num_rows):
+        return
+    if layout.DATA not in folders:
+        what = "is missing"
+    else:
+        what = "cannot be used" if snapshot.base is None else "does not hold all that counts"
+    fix = Fix(6, "build it from the logs", lambda: build_data(picture))
+    picture.report("warning", layout.DATA, "6.9", what, "fsrun compact, or fsrun check --fix", fix=fix)

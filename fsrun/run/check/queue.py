@@ -1,0 +1,221 @@
+"""Checks of the queue: outcomes, metas, places, the rule of best/, FINISHED (protocol.md 5, 6.4 to 6.6, 9)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fsrun.core import layout
+from fsrun.core.ids import EntryClass, classify_entry, is_entry, parse_number
+from fsrun.core.records import BestRule, Finished, Meta, Outcome, Unit
+from fsrun.core.scalars import as_value
+from fsrun.core.states import MAX_FAILED, MAX_LOST
+from fsrun.disk.store import Store
+from fsrun.run.check.finding import Fix, Picture
+from fsrun.run.check.repair import recover_claims
+from fsrun.run.places import claims
+
+_BY_HAND = "somebody moved or removed files by hand"
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The unit of a run, its entries by place, and their outcomes."""
+
+    store: Store
+    outcomes: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
+    attempts: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Attempts with an outcome by name, readable or not."""
+    places: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    metas: set[str] = field(default_factory=set)
+
+
+def check_queue(picture: Picture) -> Store | None:
+    """Check outcomes and, where it can be reached, the unit; returns the unit's store."""
+    unit = _reach_unit(picture)
+    queue = _Queue(unit or picture.store)
+    _read_outcomes(picture, queue)
+    if layout.BEST_RULE in picture.store.names(""):
+        rule = picture.read(layout.BEST_RULE, BestRule)
+        if rule is not None and rule.keep < 0:
+            picture.report("error", layout.BEST_RULE, "5.7", f"keep is {rule.keep}", "0 keeps all, else 1 or more")
+    if unit is None:
+        return None
+    _read_places(picture, queue)
+    _read_metas(picture, queue)
+    _check_places(picture, queue)
+    _check_finished(picture, queue)
+    return unit
+
+
+def _reach_unit(picture: Picture) -> Store | None:
+    """The unit of the run, or None where it is unreachable, which is never taken for empty."""
+    top = picture.chains["main"].highest if "main" in picture.chains else 0
+    lock = picture.locks.get(("main", top))
+    named = (lock.unit or {}) if lock else {}
+    path = named.get("path")
+    if not isinstance(path, str) or not path:
+        return picture.store
+    store = Store(picture.fs, path, "check", 0)
+    found = picture.read(layout.UNIT, Unit, store)
+    if found is not None and found.id == named.get("id"):
+        return store
+    message = "is unreachable from here" if found is None else "is another unit than the one the run names"
+    remedy = f"check on a host that sees it (it was made on {named.get('host', 'another one')})"
+    picture.report("warning", path, "5.6", message, remedy)
+    return None
+
+
+def _shown(picture: Picture, queue: _Queue, path: str) -> str:
+    return path if queue.store is picture.store else queue.store.path(path)
+
+
+def _read_outcomes(picture: Picture, queue: _Queue) -> None:
+    names = picture.store.names(layout.EVALS) if layout.EVALS in picture.store.names("") else []
+    for name in sorted(names):
+        key = layout.parse_outcome_name(name)
+        if key is None:
+            continue
+        file = f"{layout.EVALS}/{name}"
+        queue.attempts[key[0]].add(key[1])
+        outcome = picture.read(file, Outcome)
+        if outcome is not None:
+            queue.outcomes[key[0]][key[1]] = outcome
+            _check_outcome(picture, file, key, outcome)
+    for entry, attempts in sorted(queue.attempts.items()):
+        _check_attempts(picture, entry, attempts, queue.outcomes[entry])
+
+
+def _check_outcome(picture: Picture, file: str, key: tuple[str, int], outcome: Outcome) -> None:
+    blame = "whoever wrote it does not follow protocol.md 6.5"
+    if (outcome.entry, outcome.attempt) != key:
+        picture.report("error", file, "6.5", f"says {outcome.entry!r:.210}, attempt {outcome.attempt}", blame)
+    if not picture.was_opened(outcome.job, outcome.session):
+        message = f"session {outcome.session} of job {outcome.job!r:.60} was never opened"
+        picture.report("error", file, "5.3", message, blame)
+    for tag, score in outcome.scores.items():
+        if as_value(score) is None:
+            picture.report("error", file, "6.5", f"the score of {tag!r:.100} is no number and no word", blame)
+    if outcome.state == "done" and outcome.step is None:
+        message = "its scores are no points, since the step is not known"
+        picture.report("note", file, "5.9", message, "name the step when handing over, or in the entry's name")
+
+
+def _check_attempts(picture: Picture, entry: str, attempts: set[int], outcomes: dict[int, Outcome]) -> None:
+    for attempt in sorted(set(range(1, max(attempts))) - attempts):
+        file = f"{layout.EVALS}/{layout.outcome_name(entry, attempt)}"
+        picture.report("error", file, "9", "is missing, but a later attempt has its outcome", _BY_HAND)
+    done = sorted(attempt for attempt, outcome in outcomes.items() if outcome.state == "done")
+    if len(done) > 1:
+        file = f"{layout.EVALS}/{layout.outcome_name(entry, done[1])}"
+        message = f"is a second outcome done of one entry (the first is attempt {done[0]})"
+        picture.report("error", file, "9", message, "whoever wrote it does not follow protocol.md 5.3")
+
+
+def _read_places(picture: Picture, queue: _Queue) -> None:
+    unit = queue.store
+    for name in unit.names(layout.QUEUE):
+        if classify_entry(name) is EntryClass.REFUSED:
+            message = "is no name for an entry (over 200 bytes, control characters or no UTF-8), so it is left alone"
+            picture.report("warning", _shown(picture, queue, f"{layout.QUEUE}/{name}"), "3", message, "rename it")
+    _add_places(queue, layout.QUEUE, unit.names(layout.QUEUE))
+    for number in unit.names(layout.RETRY):
+        if (attempt := parse_number(number)) is None or attempt < 2:
+            file = _shown(picture, queue, f"{layout.RETRY}/{number}")
+            picture.report("warning", file, "5.3", "is no attempt, so what is in it is never taken", _BY_HAND)
+        else:
+            _add_places(queue, f"{layout.RETRY}/{number}", unit.names(f"{layout.RETRY}/{number}"))
+    for claim in claims(unit):
+        queue.places[claim.entry].append(claim.path)
+    _add_places(queue, layout.FAILED, unit.names(layout.FAILED))
+    if layout.BEST in picture.store.names(""):
+        _add_places(queue, layout.BEST, picture.store.names(layout.BEST))
+
+
+def _add_places(queue: _Queue, folder: str, names: Iterable[str]) -> None:
+    for name in names:
+        if is_entry(name):
+            queue.places[name].append(f"{folder}/{name}")
+
+
+def _read_metas(picture: Picture, queue: _Queue) -> None:
+    for name in sorted(queue.store.names(layout.META)):
+        entry = layout.parse_meta_name(name)
+        if entry is None:
+            continue
+        queue.metas.add(entry)
+        file = f"{layout.META}/{name}"
+        meta = picture.read(file, Meta, queue.store)
+        if meta is not None and meta.entry != entry:
+            blame = "whoever wrote it does not follow protocol.md 6.4"
+            picture.report("error", _shown(picture, queue, file), "6.4", f"says {meta.entry!r:.210}", blame)
+        if entry not in queue.places and not queue.attempts.get(entry):
+            message = "reserves a name under which nothing was handed over"
+            picture.report("note", _shown(picture, queue, file), "5.1", message, "nothing: its trainer was stopped")
+
+
+def _check_places(picture: Picture, queue: _Queue) -> None:
+    elsewhere = queue.store is not picture.store
+    for entry, places in sorted(queue.places.items()):
+        # Of a unit elsewhere the copy in best/ is made before the entry leaves its claim.
+        apart = [p for p in places if not (elsewhere and p.startswith(f"{layout.BEST}/"))]
+        if len(apart) > 1:
+            message = f"the entry stands in more than one place: {', '.join(places)}"
+            picture.report("error", _shown(picture, queue, apart[0]), "9", message, _BY_HAND)
+        for place in places:
+            _check_place(picture, queue, entry, place)
+    for entry in sorted(queue.outcomes):
+        states = {outcome.state for outcome in queue.outcomes[entry].values()}
+        if entry not in queue.places and not states & {"done", "skipped"}:
+            file = f"{layout.EVALS}/{layout.outcome_name(entry, max(queue.attempts[entry]))}"
+            message = "its entry stands in no place, though nothing evaluated or skipped it"
+            picture.report("warning", file, "9", message, f"{_BY_HAND}; hand the checkpoint over again")
+
+
+def _check_place(picture: Picture, queue: _Queue, entry: str, place: str) -> None:
+    folder, *parts = place.split("/")
+    attempts, shown = queue.attempts.get(entry, set()), _shown(picture, queue, place)
+    states = Counter(outcome.state for outcome in queue.outcomes.get(entry, {}).values())
+    if folder in (layout.RETRY, layout.CLAIMED):
+        attempt = int(parts[-2])
+        if missing := sorted(set(range(1, attempt)) - attempts):
+            message = f"waits for or is in attempt {attempt}, but attempt {missing[0]} has no outcome"
+            picture.report("error", shown, "9", message, _BY_HAND)
+    if folder == layout.CLAIMED:
+        _check_claim(picture, queue, place, parts)
+    elif folder == layout.FAILED and states["failed"] < MAX_FAILED and states["lost"] < MAX_LOST:
+        message = f"was given up after {states['failed']} failed and {states['lost']} lost attempts"
+        picture.report("note", shown, "5.3", message, f"move it to queue/ under a new name, if {_BY_HAND}")
+    elif folder == layout.BEST and attempts and not states["done"]:
+        picture.report("error", shown, "9", "is kept without an outcome done", _BY_HAND)
+
+
+def _check_claim(picture: Picture, queue: _Queue, place: str, parts: list[str]) -> None:
+    owner = layout.parse_claim_folder(parts[0])
+    shown = _shown(picture, queue, place)
+    if owner is None:
+        return
+    job, session = owner
+    if not picture.was_opened(job, session):
+        message = f"is claimed by session {session} of job {job}, which was never opened"
+        picture.report("error", shown, "5.2", message, f"move it back to {layout.QUEUE}/ under a new name")
+    elif picture.is_closed(job, session) or picture.proved_dead(job, session):
+        fix = Fix(4, "put its outcome (lost, unless one stands) and make its move", lambda: recover_claims(picture))
+        message = f"is claimed by session {session} of job {job}, which is over"
+        picture.report("warning", shown, "5.5", message, "start an evaluator, or fsrun check --fix", fix=fix)
+
+
+def _check_finished(picture: Picture, queue: _Queue) -> None:
+    if layout.FINISHED not in queue.store.names(layout.QUEUE):
+        return
+    file = f"{layout.QUEUE}/{layout.FINISHED}"
+    try:
+        if not picture.fs.read(queue.store.path(file)).strip():
+            return
+    except OSError:
+        return
+    finished = picture.read(file, Finished, queue.store)
+    if finished is not None and not picture.was_opened("main", finished.main_session):
+        message = f"names main session {finished.main_session}, which was never opened"
+        picture.report("error", _shown(picture, queue, file), "5.8", message, "remove it, or write an empty one")

@@ -1,0 +1,102 @@
+"""What ``check --fix`` does: repairs without loss, each looks again before it writes (protocol.md 4.4, 4.9, 5.5).
+
+None touches a session that may be alive: a session is closed by its end, or proved dead on this host. Each may be
+stopped anywhere and done again.
+"""
+
+from __future__ import annotations
+
+from fsrun.core import layout
+from fsrun.core.errors import HeldError, InvalidError
+from fsrun.core.sessions import Chain
+from fsrun.disk import identity
+from fsrun.disk.clock import SystemClock
+from fsrun.run import chain as chains
+from fsrun.run import views
+from fsrun.run.check.finding import Picture, read_holder
+from fsrun.run.spill import Found, import_spill
+
+
+def close_dead(picture: Picture, job: str, session: int) -> None:
+    """Put the end of an open session whose process is proved dead. After a crash: it is open still, or closed."""
+    now = chains.look(picture.fs, picture.path, job)
+    lock = chains.read_lock(picture.store, job, session)
+    holder = read_holder(lock) if lock else None
+    if lock is None or holder is None or now.closed or now.highest != session:
+        return
+    if not identity.proved_dead(holder):
+        raise HeldError(f"{picture.path}: session {session} of job {job} is held by {holder}; end that process first")
+    beats = now.beats_of(session, lock.token)
+    chains.close_session(
+        picture.fs, SystemClock(), picture.path, job, session, beats=beats, reason="proved dead", found_by=picture.me
+    )
+
+
+def remove_name(picture: Picture, file: str) -> None:
+    """Remove a beat that a closed session left. After a crash: it is there or gone."""
+    chains.sweep(picture.fs, picture.path, [file.rpartition("/")[2]])
+
+
+def remove_temporary(picture: Picture, root: str, file: str) -> None:
+    """Remove what a process that is gone had not published yet. After a crash: it is there, in part, or gone."""
+    store = picture.store if root == picture.path else type(picture.store)(picture.fs, root, "check", 0)
+    store.remove(file)
+
+
+def rewrite_view(picture: Picture, job: str) -> None:
+    """Write the view of a closed session from its lock and end. After a crash: the old view or the new one."""
+    now = chains.look(picture.fs, picture.path, job)
+    if not now.closed:
+        return
+    view = view_of(picture, now)
+    views.write(picture.store, view)
+
+
+def view_of(picture: Picture, now: Chain) -> views.View:
+    """The view of the highest session of a chain, which is closed."""
+    lock = chains.read_lock(picture.store, now.job, now.highest)
+    end = chains.read_end(picture.store, now.job, now.highest)
+    if lock is None or end is None:
+        file = layout.lock_name(now.job, now.highest) if lock is None else layout.end_name(now.job, now.highest)
+        raise InvalidError(f"{picture.path}/{layout.JOBS}/{file}: cannot be read, so no view can be made of it")
+    return views.View(
+        project=lock.project,
+        run=lock.run,
+        name=lock.name,
+        job=lock.job,
+        session=lock.session,
+        status=end.status,
+        reason=end.reason,
+        heartbeat=end.ended,
+        opened=lock.opened,
+        ended=end.ended or None,
+        step=end.step,
+        holder=lock.holder,
+        config=lock.config,
+        summary=end.summary,
+        unit=lock.unit,
+    )
+
+
+def bring_spill(picture: Picture, spill: Found) -> None:
+    """Import a spill of a closed session. After a crash: the piece is in the run, or the spill still stands."""
+    now = chains.look(picture.fs, picture.path, spill.job)
+    if spill.session == now.highest and not now.closed:
+        message = f"{spill.path}: session {spill.session} of job {spill.job} is open; its process brings this by itself"
+        raise HeldError(message)
+    import_spill(picture.path, spill, fs=picture.fs)
+
+
+def recover_claims(picture: Picture) -> None:
+    """Give the claims of closed sessions their outcome and make their moves (protocol.md 5.5).
+
+    After a crash: each claim has its outcome or not, and has moved or not; whoever recovers next goes on from there.
+    """
+    raise NotImplementedError
+
+
+def build_data(picture: Picture) -> None:
+    """Build data.parquet from the logs. After a crash: the old one, or none, or the new one."""
+    from fsrun.run.compact import compact
+
+    compact(picture.path, fs=picture.fs)
