@@ -9,10 +9,11 @@
 Everything else is loaded when it is first asked for, so that importing this costs next to nothing.
 """
 
-from typing import TYPE_CHECKING
-
 # The build reads the version from this line.
 __version__ = "0.1.0"
+
+# Type checkers take this name for typing's own, whose import would double the cost of this one.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from fsrun.core.errors import FsrunError, HeldError, InvalidError, NotFoundError, UsageError

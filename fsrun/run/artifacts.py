@@ -45,6 +45,8 @@ class Artifacts:
         self._store = Store(fs, run_dir, job, session)
         self._warn = warn
         self._lock = threading.Lock()
+        self._change = threading.Condition()
+        self._sealed = False
         self._threads: list[threading.Thread] = []
         self._sizes: dict[str, int] = {}
 
@@ -77,12 +79,24 @@ class Artifacts:
 
     def acknowledged(self) -> dict[str, int]:
         """Bytes of the index that write and fsync acknowledged, by path in the run folder."""
-        return dict(self._sizes)
+        with self._change:
+            return {path: size for path, size in self._sizes.items() if path == self._index()}
+
+    def seal(self) -> None:
+        """The sizes are being stated for a fence: no line counts until ``reopen``."""
+        with self._change:
+            self._sealed = True
 
     def reopen(self, session: int) -> None:
-        """Go on in another session of the same process. Never waits."""
-        old = self._store
-        self._store = Store(old.fs, old.root, old.job, session)
+        """Go on in another session of the same process; a line that was in doubt is written again there."""
+        with self._change:
+            old = self._store
+            self._store = Store(old.fs, old.root, old.job, session)
+            self._sealed = False
+            self._change.notify_all()
+
+    def _index(self) -> str:
+        return f"{layout.ARTIFACTS}/{layout.scalars_name(self._store.job, self._store.session)}"
 
     def _add(self, name: str, path: str, type: str | None) -> None:
         try:
@@ -162,18 +176,28 @@ class Artifacts:
         return max((number for number in numbers if number is not None), default=-1) + 1
 
     def _append(self, line: dict[str, Any]) -> None:
-        path = f"{layout.ARTIFACTS}/{layout.scalars_name(self._store.job, self._store.session)}"
+        """Append a line to the session's index, again where the session changed meanwhile."""
+        data = codec.encode_line(line)
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: not self._sealed)
+                path = self._index()
+            start = self._sizes.get(path, 0)
+            self._write(path, start, data)
+            with self._change:
+                if not self._sealed and path == self._index():
+                    self._sizes[path] = start + len(data)
+                    return
+
+    def _write(self, path: str, start: int, data: bytes) -> None:
         self._store.ensure_folder(layout.ARTIFACTS)
         log = self._fs.append(self._store.path(path))
         try:
-            start, data = self._sizes.get(path, 0), codec.encode_line(line)
             # What a failed write left behind would run into this line.
             log.truncate(start)
-            rest = data
-            while rest:
-                rest = rest[log.write(rest) :]
+            while data:
+                data = data[log.write(data) :]
             log.sync()
-            self._sizes[path] = start + len(data)
         finally:
             log.close()
 

@@ -12,6 +12,7 @@ protocol.md: 4 (sessions, views), 5 (FINISHED before the end).
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsrun.core import ids, layout
 from fsrun.core.config import encode_config
+from fsrun.core.errors import FsrunError
+from fsrun.core.order import step_of_name
 from fsrun.core.records import rfc3339
 from fsrun.core.timing import FINISH_WAIT
 from fsrun.disk.clock import Clock
@@ -77,6 +80,7 @@ class LiveRun:
             self.fs, self.clock, self.session.run_dir, self.session.job, self.session.number, self.warn
         )
         self.queue_finished = False
+        self.queue_reachable = True
         self._said: Ending | None = None
         self._fenced = False
         self._orders: list[tuple[Ending, float]] = []
@@ -96,20 +100,57 @@ class LiveRun:
     def _make_handover(self) -> HandOver:
         from fsrun.run.handover import HandOver
 
-        return HandOver(self.session, self.unit, warn=self.warn)
+        return HandOver(self.session, self.unit, warn=self.warn, clock=self.clock)
 
     def start(self) -> None:
-        """Start the threads and register with the process."""
+        """Start the threads and register with the process.
+
+        After a crash: the session expires; an older FINISHED stands or not, and is not obeyed.
+        """
         self.session.listener = self
         for work, name in ((self._keep, "keeper"), (self._close_on_order, "closer")):
             threading.Thread(target=work, name=f"fsrun-{name}-{self.job}", daemon=True).start()
         self.session.start()
         LIFE.add(self)
+        if self.job == ids.MAIN:
+            self._prepare_queue()
+
+    def _prepare_queue(self) -> None:
+        """A new process of main hands over again: an older FINISHED goes."""
+        from fsrun.run.handover import withdraw_finished
+
+        try:
+            create.find_unit(self.fs, self.path, self.opened.unit)
+            if self.session.number > 1:
+                withdraw_finished(self.session, self.unit)
+        except FsrunError as error:
+            self.queue_reachable = False
+            self.warn(f"{error}; what is handed over is dropped")
+        except OSError as error:
+            self.warn(f"{self.unit.path(layout.QUEUE, layout.FINISHED)} of an earlier process stays: {error}")
+
+    # What users ask.
+
+    def enqueue(self, path: str, step: object, name: str | None) -> str | None:
+        """Hand a checkpoint over, by the step given, else that of its name, else the last one logged."""
+        if not self.queue_reachable:
+            return None
+        if step is None and step_of_name(name or os.path.basename(os.path.normpath(path))) is None:
+            step = self.writer.last_step
+        session = self.session.number if self.job == ids.MAIN else self.main_state()[0]
+        return self.handover.enqueue(path, step=step, name=name, main_session=session or None)
+
+    def finish_queue(self) -> None:
+        """Say that no more is handed over."""
+        self.queue_finished = True
+        if self.queue_reachable:
+            self.handover.finish()
 
     # What the session asks.
 
     def acknowledged(self) -> dict[str, int]:
-        """Bytes of each log of the session that write and fsync acknowledged, by path in the run folder."""
+        """Bytes of each log of the session that write and fsync acknowledged; nothing more counts in them."""
+        self.artifacts.seal()
         return self.writer.acknowledged() | self.artifacts.acknowledged()
 
     def continued(self, old: int, new: int) -> None:
@@ -117,8 +158,7 @@ class LiveRun:
         self.writer.reopen(new)
         self.artifacts.reopen(new)
         self.unit = Store(self.fs, self.unit.root, self.job, new)
-        if self.queue_finished:
-            self.handover.finished_again(self.session)
+        self.handover.finished_again(new)
         self.warn(f"{self.path}: session {old} was closed by another process; logging goes on as session {new}")
         self._viewed = 0.0
 

@@ -147,9 +147,9 @@ class Run:
     def enqueue(self, path: str | os.PathLike[str], step: int | None = None, name: str | None = None) -> str | None:
         """Hand a checkpoint (file or folder) over to evaluation; returns its entry name, None where it is dropped.
 
-        ``step``: the step it belongs to, else the last one logged. ``name``: the entry's name, else the last part of
-        ``path``; a used one gets ``~2``. It is linked, or copied where it cannot be; its bytes must not change in place
-        afterwards. Never raises; waits 1 s at most, the rest goes on in a thread.
+        ``step``: the step it belongs to, else the one in its name, else the last one logged. ``name``: the entry's
+        name, else the last part of ``path``; a used one gets ``~2``. It is linked, or copied where it cannot be; its
+        bytes must not change in place afterwards. Never raises; waits 1 s at most, the rest goes on in a thread.
 
         After a crash: the whole entry is in the queue, or nothing of it but hidden names.
         """
@@ -157,9 +157,7 @@ class Run:
         if live is None or not self.active:
             return None
         try:
-            at = step if step is not None else live.writer.last_step
-            session = live.main_state()[0] if live.job != "main" else live.session.number
-            return live.handover.enqueue(os.fspath(path), step=at, name=name, main_session=session)
+            return live.enqueue(os.fspath(path), step, name)
         except Exception as error:  # noqa: BLE001 - a hand-over must not end a training
             self._warn(f"enqueue {path}: {error}")
             return None
@@ -173,8 +171,7 @@ class Run:
         if live is None or not self.active:
             return
         try:
-            live.queue_finished = True
-            live.handover.finish()
+            live.finish_queue()
         except Exception as error:  # noqa: BLE001 - as in enqueue
             self._warn(f"finish_queue: {error}")
 
