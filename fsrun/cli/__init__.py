@@ -83,6 +83,9 @@ def _explain(error: BaseException) -> int:
         if number == signal.SIGPIPE:
             _silence_stdout()
         return 128 + number
+    if isinstance(error, click.UsageError) and type(error).__name__ == "NoArgsIsHelpError":
+        click.echo(error.format_message(), err=True)  # no argument at all: click's way to print the help
+        return 2
     code, message = _read_error(error)
     if os.environ.get("FSRUN_DEBUG"):
         import traceback

@@ -17,7 +17,7 @@ _ROUNDS = 4
 """Repairs make others possible (a closed session frees its claims), so --fix checks again this often."""
 
 
-@click.command()
+@click.command(short_help="Is this a valid run; repair it without loss.")
 @click.argument("run", metavar="PATH")
 @root_option
 @json_option

@@ -7,7 +7,7 @@ import click
 from fsrun.cli.options import root_option, run_argument
 
 
-@click.command()
+@click.command(short_help="Build data.parquet, all scalars in one file.")
 @run_argument
 @root_option
 def command(run: str, root: str | None) -> None:

@@ -22,7 +22,7 @@ _TRIES = 3
 """How often --watch tries a checkpoint that could not be handed over."""
 
 
-@click.command()
+@click.command(short_help="Hand a checkpoint over, or all that appear in a folder.")
 @run_argument
 @click.argument("path", required=False)
 @root_option

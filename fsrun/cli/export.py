@@ -18,7 +18,7 @@ FORMATS = ("csv", "json", "jsonl", "parquet")
 _ROWS = 50_000
 
 
-@click.command()
+@click.command(short_help="Write the scalars as CSV, JSON, JSON lines or Parquet.")
 @run_argument
 @root_option
 @click.option("--tag", "tags", multiple=True, help="This scalar; may be given several times.  [default: all]")

@@ -19,7 +19,7 @@ POLL = 0.5
 """Seconds between two looks at a console that is followed."""
 
 
-@click.command()
+@click.command(short_help="Print the console of a job.")
 @run_argument
 @root_option
 @click.option("--job", default=MAIN, show_default=True, help="Whose console.")

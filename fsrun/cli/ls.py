@@ -15,7 +15,7 @@ from fsrun.cli.text import clean, say, status_text, to_json
 _COLUMNS = ("RUN", "STATUS", "STEP", "JOBS")
 
 
-@click.command()
+@click.command(short_help="List runs and the state of their jobs.")
 @click.argument("root", required=False)
 @json_option
 def command(root: str | None, as_json: bool) -> None:

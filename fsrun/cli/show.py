@@ -19,7 +19,7 @@ _LAST_EVALS = 10
 _LAST_SCALARS = 20
 
 
-@click.command()
+@click.command(short_help="Show one run: jobs, queue, best, evaluations, scalars.")
 @run_argument
 @root_option
 @json_option

@@ -251,6 +251,8 @@ def brief_run(fs: FileSystem, path: str, chains: Chains, *, now_ns: int) -> dict
             end, problem = read_end(fs, path, job, session)
             facts = {"job": job, "status": end["status"], "reason": end.get("reason"), "step": end.get("step")}
             facts |= {"alive": "no", "problem": problem}
+            if job == MAIN and facts["step"] is None:
+                facts["step"] = last_logged_step(fs, path, job, session)
         else:
             facts = read_job(fs, path, job, session, closed=False, now_ns=now_ns)
         if job == MAIN:

@@ -53,6 +53,9 @@ class OutsideQueue:
         self.fs = fs
         self.path = path
         self.unit = Store(fs, find_unit(fs, path, lock.unit if lock else None), _OWNER, 0)
+        if self.unit.root == path:  # of a run that another program made; a unit elsewhere is made by main alone
+            for folder in (layout.QUEUE, layout.META):
+                self.unit.ensure_folder(folder)
         timing = Timing(lock.timeout) if lock else Timing()
         self._held = Outside(path, self._newest(lock), lock.token if lock else "", timing, Store(fs, path, _OWNER, 0))
         self._over = HandOver(self._held, self.unit, warn=warn, wait=_PATIENT)

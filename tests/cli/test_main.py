@@ -1,0 +1,146 @@
+"""The frame of the command line: exit codes, one line an error, signals, pipes, lazy imports."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fsrun.cli import COMMANDS, commands
+from fsrun.core.errors import FsrunError, HeldError, InvalidError, NotFoundError, UsageError
+from tests.support import build
+from tests.support.command import ROOT, environment, fsrun, start
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\r\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (FsrunError("x"), 1),
+        (UsageError("x"), 2),
+        (HeldError("x"), 3),
+        (NotFoundError("x"), 4),
+        (InvalidError("x"), 5),
+        (OSError(28, "No space left on device", "/runs/a"), 1),
+        (ZeroDivisionError("x"), 1),
+    ],
+)
+def test_every_error_is_one_line_on_stderr_and_its_exit_code(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(commands.get_command(None, "ls"), "callback", fail)  # type: ignore[arg-type]
+    result = fsrun("ls", root=tmp_path)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr.startswith("fsrun: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_error_cannot_drive_the_terminal(tmp_path: Path) -> None:
+    result = fsrun("show", f"big{HOSTILE}", root=tmp_path)
+    assert result.exit_code == 4
+    assert result.stderr.isprintable() or result.stderr[:-1].isprintable()
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nothing"], ["ls", "--nothing"], ["show"], ["export", "big"], ["logs", "big", "--session", "0"]]
+)
+def test_wrong_usage_is_exit_code_2_in_one_line_that_names_the_help(arguments: list[str], tmp_path: Path) -> None:
+    result = fsrun(*arguments, root=tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "--help)" in result.stderr
+
+
+def test_no_such_run_names_the_root_searched(tmp_path: Path) -> None:
+    for command in (["show", "big"], ["logs", "big"], ["check", "big"], ["compact", "big"], ["enqueue", "big", "x"]):
+        result = fsrun(*command, root=tmp_path)
+        assert (result.exit_code, str(tmp_path) in result.stderr) == (4, True), command
+
+
+def test_root_goes_before_the_environment(tmp_path: Path) -> None:
+    build.run(tmp_path / "here").session("main", 1)
+    assert fsrun("show", "big", "--root", tmp_path / "here", root=tmp_path / "there").exit_code == 0
+
+
+def test_a_run_is_found_by_id_by_project_and_id_and_by_path(tmp_path: Path) -> None:
+    run = build.run(tmp_path)
+    run.session("main", 1)
+    for name in ("big", "speech/big", run.path):
+        result = fsrun("show", name, "--json", root=tmp_path)
+        assert json.loads(result.stdout)["run"]["path"] == str(run.path)
+
+
+def test_without_a_command_the_help_is_printed_and_the_usage_was_wrong() -> None:
+    result = fsrun()
+    assert result.exit_code == 2
+    assert all(name in result.stderr for name in COMMANDS)
+
+
+def test_help_and_version_are_printed_and_done() -> None:
+    assert fsrun("--help").exit_code == 0
+    assert fsrun("--version").stdout == "fsrun 0.1.0, protocol 1.0\n"
+    for name in COMMANDS:
+        assert fsrun(name, "--help").exit_code == 0, name
+
+
+def test_ls_and_help_import_nothing_heavy(tmp_path: Path) -> None:
+    build.run(tmp_path).session("main", 1)
+    code = (
+        "import sys\nfrom fsrun.cli import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "finally:\n    print(sorted({'pyarrow', 'rich', 'psutil', 'watchdog', 'numpy', 'filelock'} & set(sys.modules)))"
+    )
+    for arguments in (["ls"], ["--help"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            env=environment(tmp_path), capture_output=True, text=True, cwd=ROOT, timeout=60,
+        )  # fmt: skip
+        assert done.stdout.splitlines()[-1] == "[]", (arguments, done.stdout, done.stderr)
+
+
+def test_a_closed_pipe_ends_quietly_as_sigpipe_would(tmp_path: Path) -> None:
+    for number in range(300):
+        build.run(tmp_path, f"run-{number:03d}-{'x' * 100}").session("main", 1)
+    process = start("ls", root=tmp_path)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(60), errors) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_command_with_128_and_its_number(number: signal.Signals, tmp_path: Path) -> None:
+    run = build.run(tmp_path)
+    run.lock("main", 1)
+    run.beat("main", 1)
+    run.write("files/output.main.1.log", "first\n")
+    process = start("logs", "big", "-f", root=tmp_path)
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline() == b"first\n"
+    process.send_signal(number)
+    errors = process.stderr.read()
+    process.stdout.close()
+    process.stderr.close()
+    assert (process.wait(60), errors) == (128 + number, b"")
+
+
+def test_a_full_disk_at_the_output_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    build.run(tmp_path).session("main", 1)
+    with open("/dev/full", "wb") as full:
+        process = start("show", "big", "--json", root=tmp_path, stdout=full)
+        assert process.stderr is not None
+        errors = process.stderr.read()
+        process.stderr.close()
+        assert process.wait(60) == 1
+    assert errors.count(b"\n") == 1 and b"No space left" in errors
