@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fsrun.core import codec, layout, order
 from fsrun.core.errors import InvalidError, NotFoundError
@@ -111,6 +112,14 @@ def read_outcome(runs: Store, entry: str, attempt: int) -> Outcome | None:
         return None if value is None else Outcome.from_json(value)
     except InvalidError:
         return None
+
+
+def known_facts(unit: Store, entry: str) -> dict[str, Any]:
+    """The fields of an outcome that are known without its claimant."""
+    meta = read_meta(unit, entry)
+    if meta is None:
+        return {"step": order.step_of_name(entry)}
+    return {"step": meta.step, "main_session": meta.main_session, "order": meta.order}
 
 
 def reserve(unit: Store, meta: Meta) -> str:

@@ -1,0 +1,215 @@
+"""One claimed checkpoint in the hands of the user's code (protocol.md 5.3).
+
+Does: what ``with entry:`` means; turns what evaluations return or raise into outcomes. Leaves to others: the outcome's
+way to disk (``entries``), scores as numbers (``core.values``).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol
+
+from fsrun.core.errors import HeldError, UsageError
+from fsrun.core.queue import Claim
+from fsrun.core.states import OutcomeState
+from fsrun.core.values import numeric_leaves, printable
+
+_TRACEBACK_BYTES = 20_000
+_LEAVING = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+class Skip(Exception):
+    """Raised in a ``with entry:`` block: this entry is not evaluated, for a reason that is recorded."""
+
+    def __init__(self, reason: str = "skipped by the evaluation") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Settler(Protocol):
+    """What an entry needs of the evaluator that claimed it."""
+
+    def path_of(self, entry: Entry) -> str:
+        """Where it stands now."""
+        ...
+
+    def settle(self, entry: Entry, state: OutcomeState, fields: Mapping[str, Any]) -> bool:
+        """Put the outcome and make the move; False where another outcome stands."""
+        ...
+
+    def warn(self, message: str) -> None:
+        """Tell the user."""
+        ...
+
+
+class Entry:
+    """A checkpoint that this evaluator has claimed.
+
+    Used as ``with entry:``. In the block call ``done(scores)``; an exception is a failed attempt, tried again up to
+    three times, and does not leave the block; ``KeyboardInterrupt`` and ``SystemExit`` give the entry back and leave.
+    """
+
+    def __init__(
+        self,
+        settler: Settler,
+        claim: Claim,
+        *,
+        step: int | None,
+        main_session: int | None,
+        order: int,
+        kind: str,
+        files: list[dict[str, Any]],
+        meta: Mapping[str, Any] | None,
+        started: float,
+        started_text: str,
+    ) -> None:
+        self._settler = settler
+        self.claim = claim
+        self.step = step
+        """The training step it belongs to; None where nothing tells it."""
+        self.main_session = main_session
+        self.order = order
+        self.kind = kind
+        """``file`` or ``folder``."""
+        self.files = files
+        self.meta = meta
+        """What the trainer's hand-over says of it; None for a plain writer's entry."""
+        self.started = started
+        self.started_text = started_text
+        self.settled = False
+        """Whether this attempt has its outcome."""
+        self.broken = False
+        """Whether the outcome could not be written."""
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.name} step={self.step} attempt={self.attempt}>"
+
+    @property
+    def name(self) -> str:
+        """Its name in the queue, in evals/ and in best/."""
+        return self.claim.entry
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first try."""
+        return self.claim.attempt
+
+    @property
+    def path(self) -> str:
+        """Absolute path of the file or folder to read.
+
+        Ask for it again after long work: it moves when this process was taken for dead and goes on.
+        """
+        return self._settler.path_of(self)
+
+    def done(
+        self, scores: object, details: Mapping[str, object] | None = None, *, engine: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Record the scores as the points of this entry at its step; then it is moved to best/ or deleted.
+
+        ``scores``: a mapping of tags to numbers, nested ones joined by ``/``; None and {} for none. What is no number
+        is kept as text beside ``details``. Returns whether this outcome counts: False where this process was taken for
+        dead meanwhile and the entry went to another, or its bytes changed. Raises ``OSError`` where the folder stays
+        unusable for 30 s.
+
+        After a crash: the scores stand whole, once, or the attempt counts as lost and is made again.
+        """
+        numbers, others = numeric_leaves(scores) if scores is not None else ({}, {})
+        if others:
+            shown = ", ".join(f"{printable(tag) or 'the result'}: {why}" for tag, why in list(others.items())[:5])
+            self._settler.warn(f"scores of {self.name}: no number in {shown}")
+        text = {str(k): str(v)[:2000] for k, v in (details or {}).items()} | _texts(scores, others)
+        fields: dict[str, Any] = {"scores": numbers, "details": text}
+        if engine is not None:
+            fields["engine"] = dict(engine)
+        return self._settle(OutcomeState.DONE, fields)
+
+    def skip(self, reason: str) -> bool:
+        """Leave it out for good, with a reason that is recorded. Returns and raises as ``done``."""
+        return self._settle(OutcomeState.SKIPPED, {"reason": str(reason)})
+
+    def fail(self, reason: str, error: BaseException | Mapping[str, Any] | None = None) -> bool:
+        """Record a failed attempt; it is tried again, three times in all. Returns and raises as ``done``."""
+        fields: dict[str, Any] = {"reason": str(reason)}
+        if isinstance(error, BaseException):
+            fields["error"] = describe(error)
+        elif error is not None:
+            fields["error"] = dict(error)
+        return self._settle(OutcomeState.FAILED, fields)
+
+    def give_back(self, reason: str = "returned") -> bool:
+        """Return it to the queue; the attempt does not count. Returns and raises as ``done``."""
+        return self._settle(OutcomeState.RETURNED, {"reason": str(reason)})
+
+    def _settle(self, state: OutcomeState, fields: Mapping[str, Any]) -> bool:
+        if self.settled:
+            raise UsageError(f"{self.name}: attempt {self.attempt} has its outcome already")
+        try:
+            return self._settler.settle(self, state, fields)
+        except OSError:
+            self.broken = True
+            raise
+
+    def __enter__(self) -> Entry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is not None and (isinstance(error, HeldError) or self.broken):
+            return False
+        leaving = isinstance(error, _LEAVING) or type(error).__name__ in ("CancelledError", "Cancelled")
+        if self.settled:
+            if error is not None and not leaving:
+                self._settler.warn(f"{self.name} has its outcome; what was raised after it is dropped: {error!r}")
+            return not leaving
+        if error is None:
+            self.fail("the block ended without done(), skip() or fail()")
+        elif leaving:
+            with suppress(OSError, HeldError):
+                self._settler.settle(self, OutcomeState.RETURNED, {"reason": _name(error)})
+            return False
+        elif isinstance(error, Skip):
+            self.skip(error.reason)
+        else:
+            self._settler.warn(f"evaluation of {self.name} failed (attempt {self.attempt}): {_name(error)}")
+            self.fail(_name(error), error)
+        return True
+
+
+def _name(error: BaseException) -> str:
+    return printable("".join(traceback.format_exception_only(error)).strip().replace("\n", " "))
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """An exception as an outcome's ``error``: type, message and the end of the traceback."""
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - a user's exception may fail to print
+        text = type(error).__name__
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - as above
+        message = ""
+    return {
+        "type": type(error).__name__,
+        "message": message[:2000],
+        "traceback": text[-_TRACEBACK_BYTES:],
+    }
+
+
+def _texts(scores: object, others: Mapping[str, str]) -> dict[str, str]:
+    """What stands in ``scores`` under the tags that hold no number, as short text."""
+    found: dict[str, str] = {}
+    for tag, why in others.items():
+        value: object = scores
+        try:
+            for part in tag.split("/") if tag else ():
+                value = value[part]  # type: ignore[index]
+            found[tag or "result"] = str(value)[:2000]
+        except Exception:  # noqa: BLE001 - a tag with a slash of its own, or a value that does not print
+            found[tag or "result"] = why
+    return found
