@@ -42,17 +42,16 @@ def encode_lines(points: Sequence[tuple[int, float, Mapping[str, int | float], s
     Steps are whole numbers of 64 bits, values are ``int`` or ``float`` (nothing else: a bool would be written as
     ``true``), tags are checked ones. NaN and the infinities become words, integers past 64 bits the nearest float.
     """
-    if not points:
-        return b""
+    records = [{"step": step, "time": time, **values} for step, time, values, entry in points if entry is None]
     try:
-        body = orjson.dumps([{"step": s, "time": t, **values} for s, t, values, entry in points if entry is None])[1:-1]
+        body = orjson.dumps(records)[1:-1]
     except orjson.JSONEncodeError:
         return b"".join(map(_line, points))
-    # One pass of C for the whole batch, unless it holds what that pass cannot say: NaN (which orjson writes as
-    # null), an entry key, or a tag that looks like the seam of two lines. Then line by line.
-    if b":null" in body or body.count(b"},{") != len(points) - 1:
+    # One pass of C for the whole batch, unless it holds what that pass cannot say: an entry key, NaN (which orjson
+    # writes as null), or a tag that looks like the seam of two lines. Then line by line.
+    if len(records) < len(points) or b":null" in body or body.count(b"},{") != len(points) - 1:
         return b"".join(map(_line, points))
-    return body.replace(b"},{", b"}\n{") + b"\n" if body else b"".join(map(_line, points))
+    return body.replace(b"},{", b"}\n{") + b"\n"
 
 
 def _line(point: tuple[int, float, Mapping[str, int | float], str | None]) -> bytes:

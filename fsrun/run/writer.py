@@ -7,6 +7,7 @@ calls (``encoder``), the way to the disk and what happens when there is none (``
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import weakref
@@ -30,6 +31,7 @@ from fsrun.run.log import SessionLog
 from fsrun.run.outbox import Outbox
 from fsrun.run.spill import SpillFile, SpillNote, default_folder
 
+_RUNNING = ("open", "closing")
 _BATCH = 512
 """Calls that are encoded at once: the GIL is held for about 0.3 ms."""
 _PENDING_BYTES = 14 << 20
@@ -171,7 +173,7 @@ class ScalarWriter:
         """Memory is full, or this is a side job. Never raises, never waits for the run folder unless a side job."""
         try:
             if self._side_job and self._is_slow():
-                self.wait_durable(SIDE_DURABLE_WAIT)
+                self.flush(SIDE_DURABLE_WAIT)
             while len(self._pending) >= self._capacity:
                 self._encode_some()
         except Exception as error:  # noqa: BLE001 - nothing that goes wrong here is the training's affair
@@ -190,7 +192,7 @@ class ScalarWriter:
     def _encode_some(self) -> bool:
         """Encode the oldest calls; False where there are none."""
         with self._lock:
-            if self._state != "open":
+            if self._state not in _RUNNING:
                 return False
             before = self._encoded
             batch = self._pending[:_BATCH]
@@ -225,8 +227,11 @@ class ScalarWriter:
                     threading.Thread(target=run, name=f"fsrun-{name}-{self._job}", daemon=True)
                     for run, name in ((self._tend, "log"), (self._store, "store"))
                 ]
-                for thread in self._threads:
-                    thread.start()
+                try:
+                    for thread in self._threads:
+                        thread.start()
+                except RuntimeError:  # the interpreter is shutting down: ``flush`` writes by itself
+                    self._threads = []
                 if not self._strict:
                     self._append = self._pending.append
                 self._limit = 0 if self._side_job else self._capacity
@@ -236,7 +241,7 @@ class ScalarWriter:
 
     def _tend(self) -> None:
         """Encode, hand on, spill what waits for too long; never touches the run folder."""
-        while self._state == "open":
+        while self._state in _RUNNING:
             self._wake.wait(self._flush_interval)
             self._wake.clear()
             try:
@@ -274,20 +279,26 @@ class ScalarWriter:
         """Write to the run folder; may hang there for as long as it likes."""
         outbox = self._outbox
         while outbox.await_work():
-            try:
-                while outbox.store():
-                    pass
-            except OSError as error:
+            if not self._store_now():
+                outbox.pause(self._retry)
+        outbox.close_log()
+
+    def _store_now(self) -> bool:
+        """Write all that waits; False, and a warning once, where that failed."""
+        try:
+            while self._outbox.store():
+                pass
+            return True
+        except OSError as error:
+            if error.errno != errno.EAGAIN:
                 self._warn_once(
                     f"errno {error.errno}",
                     f"{self._run_dir}: scalars cannot be written ({error.strerror or error}): they are kept, in "
                     f"{self._spill_dir} if need be, and written later",
                 )
-                outbox.pause(self._retry)
-            except Exception as error:  # noqa: BLE001 - this thread must survive everything
-                self._warn_once("store", f"logging: {type(error).__name__}: {error}")
-                outbox.pause(self._retry)
-        outbox.close_log()
+        except Exception as error:  # noqa: BLE001 - this thread must survive everything
+            self._warn_once("store", f"logging: {type(error).__name__}: {error}")
+        return False
 
     # What others ask.
 
@@ -308,17 +319,16 @@ class ScalarWriter:
 
         After a crash: what a true return covers is there.
         """
-        if self._state != "open" or self._is_child():
+        if self._state not in _RUNNING or self._is_child():
             return self._state == "new"
         self._encode_all()
         outbox = self._outbox
         target = outbox.put_lines
-        outbox.kick()
+        if self._threads:
+            outbox.kick()
+        else:
+            self._store_now()
         return outbox.wait(target, FINISH_WAIT if timeout is None else timeout)
-
-    def wait_durable(self, timeout: float) -> bool:
-        """The same as ``flush``."""
-        return self.flush(timeout)
 
     def acknowledged(self) -> dict[str, int]:
         """Bytes of the session's log that write and fsync acknowledged, by path in the run folder.
@@ -326,7 +336,7 @@ class ScalarWriter:
         They are what a fence may state, so nothing more counts in that log from here on: what arrives meanwhile waits,
         and is written after ``reopen``. Call it for a fence, or after ``close``.
         """
-        return self._outbox.seal()
+        return {} if self._is_child() else self._outbox.seal()
 
     def reopen(self, session: int, token: str = "") -> None:
         """Go on as ``session`` (which continues the one before): what was in doubt is written again there."""
@@ -337,12 +347,15 @@ class ScalarWriter:
 
     def moved(self) -> None:
         """The run folder is said to be gone: see whether what was written last is still there."""
-        self._outbox.verify(0.0)
+        if self._state in _RUNNING and not self._is_child():
+            self._outbox.verify(0.0)
 
     def fenced(self) -> None:
         """A newer session is open: nothing more goes to the run folder; what was not durable yet is spilled."""
-        self._encode_all()
-        self._end(spill=True)
+        if self._state == "open" and not self._is_child():
+            self._append = _refuse
+            self._encode_all()
+            self._end("fenced")
 
     def close(self, timeout: float) -> bool:
         """Write what is left and stop, within ``timeout`` seconds; True if all of it is durable in the run folder.
@@ -351,27 +364,30 @@ class ScalarWriter:
 
         After a crash: what a true return covers is in the log, what a false one covers in the log or the spill.
         """
-        if self._state != "open" or self._is_child():
-            with self._lock:
+        with self._lock:
+            if self._state != "open" or self._is_child():
                 self._state = "closed" if self._state == "new" else self._state
-            return True
+                return True
+            self._append, self._state = _refuse, "closing"
         end = self._now() + timeout
-        self._append = _refuse
+
+        def left() -> float:
+            return max(0.0, end - self._now())
+
         done = self.flush(timeout)
-        # A log that is not where it was by now is found out here, and its last lines wait again.
-        done = self._outbox.verify(max(0.0, end - self._now())) and done
-        done = self._outbox.wait(self._outbox.put_lines, max(0.0, end - self._now())) and done
-        self._encode_all()
-        self._end(spill=True)
+        if self._threads:
+            # A log that is not where it was by now is found out here, and its last lines wait again.
+            done = self._outbox.verify(left()) and done
+            done = self._outbox.wait(self._outbox.put_lines, left()) and done
+        self._end("closed")
+        for thread in self._threads if done else ():
+            thread.join(1.0)
         return done
 
-    def _end(self, *, spill: bool) -> None:
+    def _end(self, state: str) -> None:
         with self._lock:
-            if self._state != "open":
-                return
-            self._append, self._limit = _refuse, 0
-            self._state = "closed"
-            paths = self._outbox.spill() if spill else []
+            self._state, self._limit = state, 0
+            paths = self._outbox.spill()
             self._outbox.stop()
         self._wake.set()
         if paths:
@@ -379,9 +395,10 @@ class ScalarWriter:
                 f"{self._run_dir}: the last scalars could not be written; they are kept in {', '.join(paths)}: "
                 "`fsrun check --fix` on this machine brings them into the run"
             )
-        elif self._outbox.spill_error is not None:
+        if self._outbox.spill_error is not None:
             self._warn(
-                f"{self._run_dir}: the last scalars are lost: neither the run folder nor {self._spill_dir} takes them"
+                f"{self._run_dir}: the last scalars are lost: neither the run folder nor {self._spill_dir} takes them "
+                f"({self._outbox.spill_error.strerror})"
             )
 
     # Odds and ends.
