@@ -13,8 +13,9 @@ import json
 import math
 import os
 from array import array
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import orjson
@@ -26,6 +27,7 @@ from fsrun.core.scalars import as_step, as_value
 from fsrun.disk.fs import FileSystem
 
 PIECE = 1 << 20
+_THREADS = 2
 _SMALL = 8 << 10
 """Below this, line by line is faster than setting up pyarrow's reader."""
 _SAMPLES = (32, 256)
@@ -120,14 +122,32 @@ class LogReader:
         self.faults: list[tuple[int, str]] = []
         self.skipped = 0
 
+    def read(self, pieces: Iterable[bytes]) -> Iterator[pa.Table]:
+        """Read pieces of complete lines that follow those read before; several at once, in their order."""
+        waiting: deque[tuple[bytes, Future[pa.Table | None]]] = deque()
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for data in pieces:
+                waiting.append((data, pool.submit(self._wide, data)))
+                if len(waiting) > _THREADS:
+                    yield from self._take(*waiting.popleft())
+            while waiting:
+                yield from self._take(*waiting.popleft())
+
     def feed(self, data: bytes) -> list[pa.Table]:
         """Read complete lines that follow those read before."""
+        wide: Future[pa.Table | None] = Future()
+        wide.set_result(self._wide(data))
+        return self._take(data, wide)
+
+    def _take(self, data: bytes, wide: Future[pa.Table | None]) -> list[pa.Table]:
         start, self.position = self.position, self.position + len(data)
-        if start == 0 and data.startswith(_BOM):
-            data, start = data[len(_BOM) :], len(_BOM)
+        table = wide.result()
+        return self._lines(data, start) if table is None else self._long(table)
+
+    def _wide(self, data: bytes) -> pa.Table | None:
+        """A piece with a column a tag, or None where it has to be judged line by line."""
         names = self._dense_tags(data) if len(data) >= _SMALL else None
-        wide = None if names is None else self._columns(data, names)
-        return self._lines(data, start) if wide is None else self._long(wide)
+        return None if names is None else self._columns(data, names)
 
     def _dense_tags(self, data: bytes) -> list[str] | None:
         """Tags of the piece, from a sample of its lines; None where columns would hold mostly nothing."""
@@ -158,7 +178,6 @@ class LogReader:
         return [tag for tag in seen if tag not in _RESERVED]
 
     def _columns(self, data: bytes, names: list[str]) -> pa.Table | None:
-        """Read a piece by pyarrow; None where it holds anything that has to be judged line by line."""
         options = pj.ParseOptions(
             explicit_schema=pa.schema(_FIXED + [(tag, pa.float64()) for tag in names]),
             unexpected_field_behavior="infer" if self.tags is None else "ignore",
@@ -190,7 +209,7 @@ class LogReader:
         time = without_nan(wide["time"])
         entry = wide["entry"]
         if entry.null_count == rows:
-            entry = pa.nulls(rows, CODES)
+            entry = _constants(rows)[1]
         else:
             entry = entry.dictionary_encode().cast(CODES)
             self.keys.update(k for k in wide["entry"].unique().to_pylist() if k is not None)
@@ -208,6 +227,8 @@ class LogReader:
 
     def _lines(self, data: bytes, start: int) -> list[pa.Table]:
         """Read a piece line by line."""
+        if start == 0 and data.startswith(_BOM):
+            data, start = data[len(_BOM) :], len(_BOM)
         codes: dict[str, int] = {}
         keys: dict[str, int] = {}
         tag_at, entry_at = array("i"), array("i")
@@ -320,9 +341,20 @@ def _floats(numbers: array[float]) -> pa.Array:
     return pa.Array.from_buffers(pa.float64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
+def _constants(rows: int) -> tuple[pa.Array, pa.Array]:
+    """``rows`` zeros and ``rows`` missing entries. Shared between all tables: memory that is never touched costs none."""
+    global _zeros, _absent
+    if len(_zeros) < rows:
+        _zeros, _absent = pa.repeat(pa.scalar(0, pa.int32()), rows), pa.nulls(rows, CODES)
+    return _zeros[:rows], _absent[:rows]
+
+
+_zeros, _absent = pa.array([], pa.int32()), pa.nulls(0, CODES)
+
+
 def constant(text: str, rows: int) -> pa.Array:
     """A dictionary column that holds one text."""
-    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([text], pa.string()))
+    return pa.DictionaryArray.from_arrays(_constants(rows)[0], pa.array([text], pa.string()))
 
 
 def series(job: str, tag: str, session: int, step: Any, time: Any, value: Any, entry: Any) -> pa.Table:

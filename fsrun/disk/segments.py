@@ -136,19 +136,24 @@ class Segment:
         if tags is None:
             return _as_points(self._parquet.read(use_threads=True))
         wanted = pa.array(sorted(tags), pa.string())
+        whole, partly = [], []
+        for group in range(self._parquet.num_row_groups):
+            low, high = self._range(group)
+            if low is None or any(low <= tag <= high for tag in tags):
+                (whole if low == high and low is not None else partly).append(group)
         parts = [POINTS.empty_table()]
-        groups = [g for g in range(self._parquet.num_row_groups) if self._may_hold(g, tags)]
-        if groups:
-            table = _as_points(self._parquet.read_row_groups(groups, use_threads=True))
-            parts = [table.filter(pc.is_in(table["tag"], value_set=wanted))]
+        if whole:
+            parts.append(_as_points(self._parquet.read_row_groups(whole)))
+        if partly:
+            table = _as_points(self._parquet.read_row_groups(partly))
+            parts.append(table.filter(pc.is_in(table["tag"], value_set=wanted)))
         return pa.concat_tables(parts)
 
-    def _may_hold(self, group: int, tags: frozenset[str]) -> bool:
-        facts = self._parquet.metadata.row_group(group).column(1).statistics
-        if facts is None or not facts.has_min_max:
-            return True
-        low, high = facts.min, facts.max
-        return any(low <= tag <= high for tag in tags)
+    def _range(self, group: int) -> tuple[Any, Any]:
+        """First and last tag of a row group; None where the file does not say."""
+        columns = self._parquet.metadata.row_group(group)
+        facts = columns.column(self._parquet.schema_arrow.names.index("tag")).statistics
+        return (facts.min, facts.max) if facts is not None and facts.has_min_max else (None, None)
 
 
 def _as_points(table: pa.Table) -> pa.Table:

@@ -30,7 +30,7 @@ from fsrun.core.scalars import (
     sources,
 )
 from fsrun.disk.fs import FileSystem
-from fsrun.disk.logs import PIECE, LogReader, line_numbers, read_pieces
+from fsrun.disk.logs import PIECE, POINTS, LogReader, line_numbers, read_pieces
 from fsrun.disk.segments import Consumed, open_segment
 from fsrun.run.points import Rules, from_points, in_order, standing
 
@@ -146,8 +146,7 @@ class Loader:
         cached = len(tables)
         for source in listed:
             log = LogReader(source.job, source.session, tags, positions.get(source.path, 0))
-            for data in self.pieces(source, sessions, log.position):
-                tables += log.feed(data)
+            tables += log.read(self.pieces(source, sessions, log.position))
             if log.position:
                 positions[source.path] = log.position
             if log.skipped:
@@ -162,15 +161,16 @@ class Loader:
             tables.append(from_points(points))
         mains = {sessions.group(MAIN, s.session) for s in listed if s.job == MAIN}
         mains |= {group for (job, _), group in sessions.groups.items() if job == MAIN}
-        gone = not before.outcomes.keys() <= evals.keys()
+        counted = before.plain and len(tables) == cached and before.outcomes.keys() <= evals.keys()
+        table = pa.concat_tables(tables or [POINTS.empty_table()]).unify_dictionaries()
         return Snapshot(
-            table=standing(in_order(tables), evals.keys().__contains__),
+            table=table if counted else standing(in_order(table), evals.keys().__contains__),
             sessions=sessions,
             base=base,
             consumed=Consumed(sources=positions, outcomes=outcomes, others=others, skipped=skipped),
             lined=frozenset(lined & evals.keys()),
             main_groups=len(mains),
-            counted=before.plain and len(tables) == cached and not gone,
+            counted=counted,
         )
 
     def pieces(self, source: Source, sessions: Sessions, start: int) -> Iterable[bytes]:

@@ -20,6 +20,7 @@ from fsrun.core.scalars import Handover, Point, Sessions, is_void, main_cuts
 from fsrun.disk.logs import CODES, POINTS
 
 _FEW_RUNS = 20_000
+_FEW_CHUNKS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,9 @@ def from_points(points: Iterable[Point]) -> pa.Table:
     )
 
 
-def _codes(table: pa.Table, name: str) -> pa.Array:
-    column = table[name].combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # no rows
-        return pa.array([], pa.int32())
-    return column.indices
+def _codes(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """Codes of a column whose chunks share one dictionary."""
+    return pa.chunked_array([chunk.indices for chunk in table[name].chunks], pa.int32())
 
 
 def _dictionary(table: pa.Table, name: str) -> list[str]:
@@ -72,57 +71,59 @@ def _sorted_dictionary(table: pa.Table, name: str) -> pa.Table:
     if len(words) < 2 or pc.all(pc.equal(order[1:], pc.add(order[:-1], 1))).as_py():
         return table
     rank = pc.sort_indices(order).cast(pa.int32())
-    codes = rank.take(column.chunk(0).indices)
-    at = table.column_names.index(name)
-    return table.set_column(at, POINTS.field(name), pa.DictionaryArray.from_arrays(codes, words.take(order)))
+    words = words.take(order)
+    chunks = [pa.DictionaryArray.from_arrays(rank.take(chunk.indices), words) for chunk in column.chunks]
+    return table.set_column(table.column_names.index(name), POINTS.field(name), pa.chunked_array(chunks, CODES))
 
 
-def in_order(tables: Sequence[pa.Table]) -> pa.Table:
-    """One table, one chunk a column, sorted by tag, job and session; equal ones stay as they came."""
-    table = pa.concat_tables([t for t in tables if t.num_rows] or [POINTS.empty_table()])
+def in_order(table: pa.Table) -> pa.Table:
+    """The table sorted by tag, job and session; equal ones stay as they came. ``table``: one dictionary a column."""
     if not table.num_rows:
         return POINTS.empty_table()
-    table = table.unify_dictionaries().combine_chunks()
     for name in ("tag", "job"):
         table = _sorted_dictionary(table, name)
     key = _keys(table)
-    if pc.all(pc.greater_equal(key[1:], key[:-1])).as_py() is not False:
-        return table
-    starts = [0, *_changes(key), len(key)]
-    if len(starts) > _FEW_RUNS:
-        return table.take(pc.sort_indices(key)).combine_chunks()
-    # A few long stretches: move them whole.
+    starts = _starts(key)
     firsts = key.take(pa.array(starts[:-1], pa.int64())).to_pylist()
     order = sorted(range(len(firsts)), key=firsts.__getitem__)
-    return pa.concat_tables([table.slice(starts[i], starts[i + 1] - starts[i]) for i in order]).combine_chunks()
+    if all(at == i for i, at in enumerate(order)):
+        return table
+    if len(order) > _FEW_RUNS:
+        return table.take(pc.sort_indices(key)).combine_chunks()
+    # A few long stretches: move them whole.
+    ordered = pa.concat_tables([table.slice(starts[i], starts[i + 1] - starts[i]) for i in order])
+    return ordered.combine_chunks() if ordered["step"].num_chunks > _FEW_CHUNKS else ordered
 
 
 def _keys(table: pa.Table) -> pa.Array:
     """One number a row that orders rows by tag, job and session."""
-    sessions = table["session"].combine_chunks()
-    jobs = max(len(_dictionary(table, "job")), 1)
-    width = (pc.max(sessions).as_py() or 0) + 1
-    key = pc.add(pc.multiply(_codes(table, "tag").cast(pa.int64()), jobs), _codes(table, "job"))
-    return pc.add(pc.multiply(key, width), sessions)
+    tags, jobs = _codes(table, "tag"), _codes(table, "job")
+    sessions = table["session"]
+    job_count, width = len(_dictionary(table, "job")), (pc.max(sessions).as_py() or 0) + 1
+    kind = pa.int32() if len(_dictionary(table, "tag")) * job_count * width < 2**31 else pa.int64()
+    key = pc.multiply(tags.cast(kind), pa.scalar(job_count * width, kind)) if job_count * width > 1 else tags
+    if job_count > 1:
+        key = pc.add(key, pc.multiply(jobs.cast(kind), pa.scalar(width, kind)))
+    return pc.add(key, sessions.cast(kind)).combine_chunks()
 
 
-def _changes(key: pa.Array) -> list[int]:
-    """Rows whose key differs from that of the row before."""
-    found = pc.indices_nonzero(pc.not_equal(key[1:], key[:-1])).cast(pa.int64())
-    return list(pc.add(found, 1).to_pylist())
+def _starts(key: pa.Array) -> list[int]:
+    """Rows whose key differs from that of the row before, the first row, and the number of rows."""
+    changes = pc.indices_nonzero(pc.not_equal(key[1:], key[:-1])).cast(pa.int64())
+    return [0, *pc.add(changes, 1).to_pylist(), len(key)]
 
 
 def runs_of(table: pa.Table) -> Runs:
     """The stretches of a table that is in order."""
     if not table.num_rows:
         return Runs([], [], [], [0])
-    starts = [0, *_changes(_keys(table)), table.num_rows]
+    starts = _starts(_keys(table))
     at = pa.array(starts[:-1], pa.int64())
     jobs = _dictionary(table, "job")
     return Runs(
         tags=_codes(table, "tag").take(at).to_pylist(),
         jobs=[jobs[code] for code in _codes(table, "job").take(at).to_pylist()],
-        sessions=table["session"].combine_chunks().take(at).to_pylist(),
+        sessions=table["session"].take(at).to_pylist(),
         starts=starts,
     )
 
@@ -136,9 +137,9 @@ def standing(table: pa.Table, stands: Callable[[str], bool]) -> pa.Table:
     keep = [code for code, key in enumerate(_dictionary(table, "entry")) if stands(key)]
     counts = pc.or_(pc.is_null(codes), pc.is_in(codes, value_set=pa.array(keep, pa.int32())))
     if not pc.all(counts).as_py():
-        table = table.filter(counts).combine_chunks()
+        table = table.filter(counts)
         if not table.num_rows:
-            return table
+            return POINTS.empty_table()
     rows = pa.table({"tag": _codes(table, "tag"), "entry": _codes(table, "entry"), "row": _row_numbers(table.num_rows)})
     named = rows.filter(pc.is_valid(rows["entry"]))
     last = named.group_by(["tag", "entry"]).aggregate([("row", "max")])["row_max"]
@@ -146,7 +147,7 @@ def standing(table: pa.Table, stands: Callable[[str], bool]) -> pa.Table:
         return table
     plain = rows.filter(pc.is_null(rows["entry"]))["row"]
     kept = pa.chunked_array([*last.chunks, *plain.chunks], pa.int64()).combine_chunks()
-    return table.take(kept.take(pc.sort_indices(kept))).combine_chunks()
+    return table.take(kept.take(pc.sort_indices(kept)))
 
 
 def _row_numbers(count: int) -> pa.Array:
@@ -171,15 +172,15 @@ class Rules:
         """The points that count, sorted by tag and step; no tag has a step twice. ``table``: in order, standing."""
         if not table.num_rows:
             return table
-        key = _keys(table)
-        step = table["step"].combine_chunks()
-        falls = pc.and_(pc.equal(key[1:], key[:-1]), pc.less_equal(step[1:], step[:-1]))
         runs = runs_of(table)
-        tags = _codes(table, "tag")
-        mixed = set(pc.unique(tags[:-1].filter(falls)).to_pylist())
+        step, tags = table["step"], _codes(table, "tag")
+        falls = pc.indices_nonzero(pc.less_equal(step[1:], step[:-1])).cast(pa.int64())
+        falls = pc.add(falls, 1)
+        falls = falls.filter(pc.invert(pc.is_in(falls, value_set=pa.array(runs.starts, pa.int64()))))
+        mixed = set(pc.unique(tags.take(falls)).to_pylist())
         mixed.update(tag for tag, before in zip(runs.tags[1:], runs.tags, strict=False) if tag == before)
         if self.main_groups > 1 and table["entry"].null_count < len(table):
-            mixed.update(pc.unique(tags.filter(table["entry"].combine_chunks().is_valid())).to_pylist())
+            mixed.update(pc.unique(tags.filter(table["entry"].is_valid())).to_pylist())
         if not mixed:
             return table
         voids = _Voids(self)
@@ -195,7 +196,7 @@ class Rules:
                 done = stop
             first = last
         parts.append(table.slice(done))
-        return pa.concat_tables(parts).combine_chunks()
+        return pa.concat_tables(parts)
 
     def _tag(self, table: pa.Table, runs: Runs, first: int, last: int, voids: _Voids) -> pa.Table:
         """The points of one tag that count, sorted by step."""
