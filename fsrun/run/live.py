@@ -73,7 +73,7 @@ class LiveRun:
         self.warn: Callable[[str], None] = notices.warn
         self.summary: dict[str, Any] = {}
         self.on_quiet: Callable[[str | None], None] = lambda message: None
-        """Called once when the run falls quiet: with the message where it was fenced, with None otherwise."""
+        """Called when the run falls quiet: with the message where it was fenced, with None in a forked child."""
         self.unit = Store(self.fs, opened.unit_path, self.session.job, self.session.number)
         self.handover = self._make_handover()
         self.artifacts = Artifacts(
@@ -155,7 +155,7 @@ class LiveRun:
 
     def continued(self, old: int, new: int) -> None:
         """The session was closed by somebody although its holder lives: go on in session ``new``."""
-        self.writer.reopen(new)
+        self.writer.reopen(new, self.session.token)
         self.artifacts.reopen(new)
         self.unit = Store(self.fs, self.unit.root, self.job, new)
         self.handover.finished_again(new)
@@ -174,6 +174,7 @@ class LiveRun:
     def moved(self, message: str) -> None:
         """The run folder is gone from its place: the log spills, nothing is made anew."""
         self.warn(message)
+        self.writer.moved()
 
     # What evaluators ask.
 
@@ -233,7 +234,6 @@ class LiveRun:
         if not self._done.wait(limit + _CLOSE_MARGIN):
             self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; the end may be missing")
         LIFE.remove(self)
-        self.on_quiet(None)
 
     # The closer.
 

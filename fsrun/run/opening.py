@@ -123,6 +123,7 @@ def _assemble(
         side_job=job != ids.MAIN,
         warn=notices.warn,
         strict=bool(arguments["strict"]),
+        may_cut=session.is_protected,
     )
     opened = Opened(
         fs=fs,

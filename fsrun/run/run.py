@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+from fsrun.core import ids, layout
 from fsrun.core.errors import HeldError
-from fsrun.run import endings
+from fsrun.run import create, endings
 from fsrun.run.create import Location
 from fsrun.run.live import LiveRun, failed
 from fsrun.run.notices import Notices
@@ -99,7 +100,7 @@ class Run:
         self.config: dict[str, Any] = dict(live.opened.config) if live else {}
         self._live = live
         self._strict = strict
-        self._said_over = False
+        self._active = live is not None
         self._add: _Add = live.writer.add if live else _nothing
         self.summary = Summary(live)
         if live is not None:
@@ -112,7 +113,7 @@ class Run:
     @property
     def active(self) -> bool:
         """Whether what is logged here is recorded: False for other ranks, forked children, fenced and ended runs."""
-        return self._live is not None and self._add is not _nothing
+        return self._active
 
     @overload
     def add_scalar(self, values: Mapping[str, object], value: int | None = None, /) -> None: ...
@@ -191,6 +192,17 @@ class Run:
             return iter(())
         return live.entries(options)
 
+    def main_config(self) -> dict[str, Any]:
+        """The config that main's newest session recorded; empty where it cannot be read."""
+        live = self._live
+        lock = None if live is None else create.newest_lock(live.fs, self.path)
+        return dict(lock.config) if lock is not None else {}
+
+    def failed_entries(self) -> list[str]:
+        """Names of the checkpoints that were given up, sorted; ``evals/`` says why. Raises ``OSError``."""
+        live = self._live
+        return [] if live is None else sorted(filter(ids.is_entry, live.unit.names(layout.FAILED)))
+
     def add_artifact(self, name: str, path: str | os.PathLike[str], type: str | None = None) -> None:
         """Keep a file or folder as the next version of an artifact: linked, else copied, below ``artifacts/<name>/``.
 
@@ -243,6 +255,8 @@ class Run:
         if live is None:
             return
         live.end_with(seen, None)
+        # What is logged from now on is refused by the writer, with one warning.
+        self._active = False
         self.summary.seal()
         self._live = None
 
@@ -255,12 +269,15 @@ class Run:
         self._end(endings.of_exception(error))
 
     def _fall_quiet(self, message: str | None) -> None:
-        """Called by the live part: fenced (with why), ended, or a forked child."""
-        live = self._live
+        """Called by the live part: fenced (with why) or a forked child."""
+        live, self._active = self._live, False
         if message is not None and live is not None and live.opened.on_fenced == "raise":
             self._add = _raiser(message)
-            return
-        self._add = _nothing
+        else:
+            self._add = _nothing
+        if message is None:
+            self._live = None
+            self.summary.forget()
 
     def _warn(self, message: str) -> None:
         live = self._live
@@ -277,6 +294,10 @@ class Summary(MutableMapping[str, Any]):
     def seal(self) -> None:
         """Keep what stands, and let go of the run."""
         self._own, self._live = self._all(), None
+
+    def forget(self) -> None:
+        """Let go of the run without asking it anything."""
+        self._live = None
 
     def _all(self) -> dict[str, Any]:
         return {**(self._live.writer.summary() if self._live is not None else {}), **self._own}

@@ -143,10 +143,10 @@ def test_a_unit_elsewhere_has_an_id_that_stays(tmp_path: Path) -> None:
 def test_a_unit_that_is_missing_or_another_is_unreachable(tmp_path: Path) -> None:
     where = Location(str(tmp_path / "root"), "speech", "big")
     unit = create.make_unit(FS, where, tmp_path / "fast", "node7")
-    with pytest.raises(NotFoundError, match="node7.*cannot be reached"):
+    with pytest.raises(NotFoundError, match=r"node7.*cannot be reached"):
         create.find_unit(FS, where.path, unit | {"id": "another"})
     os.unlink(f"{unit['path']}/unit.json")
-    with pytest.raises(NotFoundError, match="node7.*cannot be reached"):
+    with pytest.raises(NotFoundError, match=r"node7.*cannot be reached"):
         create.find_unit(FS, where.path, unit)
 
 
