@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -156,6 +157,8 @@ class Session:
         self._stands: End | None = None
         self._sealed: dict[str, int] | None = None
         """What the listener acknowledged before it stopped appending, kept over tries to open the next session."""
+        self._doubt = math.inf
+        """Start of the first beat since the last good one, none of which is known to have gone through."""
         self._lapsed = False
         """It is known that the session was closed: nothing is protected until the next one is open."""
         self._adopt(lock, began)
@@ -168,6 +171,7 @@ class Session:
         self.store = Store(self._fs, self.run_dir, self.job, lock.session)
         self._count = 0
         self._audited = self._last_good = began
+        self._doubt = math.inf
         self._sealed = None
         self._lapsed = False
         self._opening.tried.clear()
@@ -227,6 +231,7 @@ class Session:
     def _good(self, started: float, count: int) -> None:
         self._count = count
         self._last_good = started
+        self._doubt = math.inf
         self.state = "open"
 
     def _look(self) -> Chain | None:
@@ -249,15 +254,17 @@ class Session:
 
     def _determine(self, started: float) -> bool:
         """After an error of the beat: what a fresh listing says is what happened (protocol.md 4)."""
+        self._doubt = min(started, self._doubt)
         chain = self._look()
         if chain is None:
             return False
         where, count = sessions.standing(chain, self.number, self.token)
         if where is Standing.HOLDS:
+            # A stale listing may have hidden an earlier beat that went through: the count may be that one's.
             happened = count > self._count
             self._count = count
             if happened:
-                self._good(started, count)
+                self._good(self._doubt, count)
             return happened
         return self._moved_on(where, chain)
 

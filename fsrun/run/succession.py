@@ -76,7 +76,7 @@ class Opening:
         )
         self.fs.create(beat, b"")
         self.tried[token] = lock, began
-        if not self._put(store, lock):
+        if not self._put(store, lock, beat):
             del self.tried[token]
             with suppress(OSError):
                 self.fs.unlink(beat)
@@ -84,7 +84,7 @@ class Opening:
         steps.sweep(self.fs, self.run_dir, sessions.leftovers(chain, None))
         return lock, began
 
-    def _put(self, store: Store, lock: Lock) -> bool:
+    def _put(self, store: Store, lock: Lock, beat: str) -> bool:
         """Put the lock; after an error the token that stands there decides (protocol.md 7)."""
         name = layout.lock_name(lock.job, lock.session)
         try:
@@ -92,6 +92,8 @@ class Opening:
                 return True
         except OSError:
             if not store.present(layout.join(layout.JOBS, name)):
+                with suppress(OSError):
+                    self.fs.unlink(beat)
                 raise
         stands = steps.read_lock(store, lock.job, lock.session)
         return stands is not None and stands.token == lock.token
@@ -123,6 +125,7 @@ class Rival:
         if self._is_dead(holder):
             self._close(chain.highest, chain.beats_of(chain.highest, watch.token), "proved dead")
             return None
+        self.pause = watch.timing.look_interval
         verdict = watch.observe(started, ended, chain)
         if verdict.may_close or verdict.kind is VerdictKind.RENAME_ONLY:
             self._close(chain.highest, verdict.beats, "expired")
@@ -134,7 +137,6 @@ class Rival:
                 f"waiting up to {watch.timing.window:.0f} s for a sign of life"
             )
             self._on_wait = None
-        self.pause = watch.timing.look_interval
         return None
 
     def _watched(self, session: int) -> Watch:

@@ -155,6 +155,7 @@ class _Rule:
     reached: threading.Event | None = None
     before: Callable[[Operation], Any] | None = None
     after: Callable[[Operation], Any] | None = None
+    change: Callable[[Any], Any] | None = None
     hits: int = field(default=0)
 
     def takes(self, operation: Operation) -> bool:
@@ -216,11 +217,12 @@ class FaultFS(WrappedFS):
         match: str = "",
         before: Callable[[Operation], Any] | None = None,
         after: Callable[[Operation], Any] | None = None,
+        change: Callable[[Any], Any] | None = None,
         times: int = 1,
         skip: int = 0,
     ) -> None:
-        """Call back before or after a matching call; operations made from within are not matched by this rule again."""
-        self._rules.append(_Rule(name, match, skip, times, before=before, after=after))
+        """Call back before or after a matching call, or change its result (such as into a stale listing)."""
+        self._rules.append(_Rule(name, match, skip, times, before=before, after=after, change=change))
 
     def clear(self) -> None:
         """Forget all rules: the file system is well again (a crash is not undone)."""
@@ -282,7 +284,7 @@ class FaultFS(WrappedFS):
             rule.after(operation)
         if rule.error is not None:
             raise OSError(rule.error, os.strerror(rule.error), operation.paths[0])
-        return result
+        return result if rule.change is None else rule.change(result)
 
 
 def crash_points(

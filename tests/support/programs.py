@@ -30,7 +30,9 @@ def environment(root: Path, *, arrow: bool = False, **more: str) -> dict[str, st
 
 
 @contextmanager
-def program(code: str, root: Path, *arguments: str, arrow: bool = False, **more: str) -> Iterator[subprocess.Popen[str]]:
+def program(
+    code: str, root: Path, *arguments: str, arrow: bool = False, **more: str
+) -> Iterator[subprocess.Popen[str]]:
     """Start a program; whatever happens, it is gone afterwards."""
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],

@@ -43,7 +43,13 @@ class HandSession:
 
 
 def lock(run_dir: str | Path, job: str, number: int, **fields: Any) -> None:
-    record = {"job": job, "session": number, "token": f"token{job}{number:03d}", "timeout": 30.0, "holder": {"host": "h"}}
+    record = {
+        "job": job,
+        "session": number,
+        "token": f"token{job}{number:03d}",
+        "timeout": 30.0,
+        "holder": {"host": "h"},
+    }
     path = Path(run_dir, "jobs", layout.lock_name(job, number))
     path.write_bytes(codec.encode_record(record | fields))
 
