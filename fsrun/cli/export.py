@@ -63,8 +63,16 @@ def _refuse_unknown(known: Any, wanted: tuple[str, ...], path: str) -> None:
 
 
 def _write_file(path: str, write: Callable[[BinaryIO], None]) -> None:
-    """Write under a hidden name beside ``path``, then rename. After a crash: the hidden file may be left."""
-    folder, name = os.path.split(os.path.abspath(path))
+    """Write under a hidden name beside ``path``, then rename; into a device or a pipe directly.
+
+    After a crash: the old file, and perhaps the hidden one.
+    """
+    path = os.path.realpath(path)
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        with open(path, "wb") as file:
+            write(file)
+        return
+    folder, name = os.path.split(path)
     hidden = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(4)}")
     try:
         with open(hidden, "xb") as file:

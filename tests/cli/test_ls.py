@@ -133,7 +133,12 @@ def test_the_list_for_scripts_is_the_run_objects_with_their_jobs(tmp_path: Path)
     run.session("main", 1, name="big model")
     run.session("eval", 2, ended=None)
     (found,) = json.loads(fsrun("ls", "--json", root=tmp_path).stdout)
-    assert (found["id"], found["project"], found["name"], found["path"]) == ("big", "speech", "big model", str(run.path))
+    assert (found["id"], found["project"], found["name"], found["path"]) == (
+        "big",
+        "speech",
+        "big model",
+        str(run.path),
+    )
     assert (found["status"], found["reason"], found["step"]) == ("finished", None, None)
     jobs = [(j["job"], j["session"], j["status"], j["alive"], j["host"], j["pid"]) for j in found["jobs"]]
     assert jobs == [("main", 1, "finished", "no", "elsewhere", 1), ("eval", 2, "running", "unknown", "elsewhere", 1)]

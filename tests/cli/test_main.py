@@ -112,7 +112,8 @@ def test_a_closed_pipe_ends_quietly_as_sigpipe_would(tmp_path: Path) -> None:
     for number in range(300):
         build.run(tmp_path, f"run-{number:03d}-{'x' * 100}").session("main", 1)
     process = start("ls", root=tmp_path)
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     process.stdout.close()
     errors = process.stderr.read()
     process.stderr.close()
@@ -126,7 +127,8 @@ def test_a_signal_ends_a_command_with_128_and_its_number(number: signal.Signals,
     run.beat("main", 1)
     run.write("files/output.main.1.log", "first\n")
     process = start("logs", "big", "-f", root=tmp_path)
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     assert process.stdout.readline() == b"first\n"
     process.send_signal(number)
     errors = process.stderr.read()
@@ -143,4 +145,5 @@ def test_a_full_disk_at_the_output_is_one_line_and_exit_code_1(tmp_path: Path) -
         errors = process.stderr.read()
         process.stderr.close()
         assert process.wait(60) == 1
-    assert errors.count(b"\n") == 1 and b"No space left" in errors
+    assert errors.count(b"\n") == 1
+    assert b"No space left" in errors

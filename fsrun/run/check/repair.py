@@ -9,11 +9,17 @@ from __future__ import annotations
 from fsrun.core import layout
 from fsrun.core.errors import HeldError, InvalidError
 from fsrun.core.sessions import Chain
+from fsrun.core.timing import Timing
 from fsrun.disk import identity
 from fsrun.disk.clock import SystemClock
+from fsrun.disk.store import Store
 from fsrun.run import chain as chains
 from fsrun.run import views
 from fsrun.run.check.finding import Picture, read_holder
+from fsrun.run.create import find_unit, newest_lock
+from fsrun.run.moves import Moves
+from fsrun.run.outside import Outside
+from fsrun.run.recovery import Recovery
 from fsrun.run.spill import Found, import_spill
 
 
@@ -39,7 +45,7 @@ def remove_name(picture: Picture, file: str) -> None:
 
 def remove_temporary(picture: Picture, root: str, file: str) -> None:
     """Remove what a process that is gone had not published yet. After a crash: it is there, in part, or gone."""
-    store = picture.store if root == picture.path else type(picture.store)(picture.fs, root, "check", 0)
+    store = picture.store if root == picture.path else Store(picture.fs, root, "check", 0)
     store.remove(file)
 
 
@@ -92,7 +98,10 @@ def recover_claims(picture: Picture) -> None:
 
     After a crash: each claim has its outcome or not, and has moved or not; whoever recovers next goes on from there.
     """
-    raise NotImplementedError
+    lock = newest_lock(picture.fs, picture.path)
+    unit = Store(picture.fs, find_unit(picture.fs, picture.path, lock.unit if lock else None), "check", 0)
+    nobody = Outside(picture.path, 0, "", Timing(), picture.store, job="check")
+    Recovery(Moves(nobody, unit, SystemClock(), picture.me), picture.me, watch_main=False).look()
 
 
 def build_data(picture: Picture) -> None:

@@ -1,0 +1,162 @@
+"""Which names of a folder are finished checkpoints, and that each is handed over once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fsrun.disk.fs import LocalFileSystem
+from fsrun.disk.store import Store
+from fsrun.run.outside import OutsideQueue
+from fsrun.run.watch import FolderWatch, is_staging
+from tests.support import build
+
+pytestmark = pytest.mark.unit
+FS = LocalFileSystem()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "ckpt"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> OutsideQueue:
+    run = build.run(tmp_path)
+    run.lock("main", 1)
+    return OutsideQueue(FS, str(run.path), lambda text: pytest.fail(text))
+
+
+def watch(folder: Path, queue: OutsideQueue, pattern: str = "*") -> FolderWatch:
+    return FolderWatch(FS, str(folder), pattern, queue.unit)
+
+
+def names(paths: list[str]) -> list[str]:
+    return [os.path.basename(path) for path in paths]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tmp-checkpoint-500", "checkpoint-500.tmp", "0.orbax-checkpoint-tmp-1703334121930256", ".hidden.pt", "tmp.pt",
+        "model.pt.part", "model.pt.partial", "model.incomplete", "model.tmp.4711", "step_1_tmp", "model.pt~", "a.lock",
+    ],
+)  # fmt: skip
+def test_staging_names_are_not_finished(name: str) -> None:
+    assert is_staging(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoint-500", "epoch=3-step=1200.ckpt", "step_9.pt", "tmpl.pt", "attempt-3", "a~2.pt", "temporal_5"]
+)
+def test_names_that_trainers_choose_are_finished(name: str) -> None:
+    assert not is_staging(name)
+
+
+def test_a_file_is_ready_when_two_looks_find_it_the_same(folder: Path, queue: OutsideQueue) -> None:
+    looking = watch(folder, queue)
+    (folder / "step_1.pt").write_bytes(b"12")
+    assert looking.look() == []
+    (folder / "step_1.pt").write_bytes(b"123")
+    assert looking.look() == []
+    assert looking.settling
+    assert names(looking.look()) == ["step_1.pt"]
+    assert names(looking.look()) == ["step_1.pt"], "until it was handed over"
+    looking.took(str(folder / "step_1.pt"))
+    assert looking.look() == []
+    assert not looking.settling
+
+
+def test_a_folder_that_grows_below_or_holds_staging_names_is_not_ready(folder: Path, queue: OutsideQueue) -> None:
+    looking = watch(folder, queue)
+    inner = folder / "checkpoint-1" / "shards"
+    inner.mkdir(parents=True)
+    looking.look()
+    assert looking.look() == [], "an empty folder is no checkpoint yet"
+    (inner / "a").write_bytes(b"1")
+    looking.look()
+    (inner / "b").write_bytes(b"1")
+    assert looking.look() == []
+    (inner / "c.tmp").write_bytes(b"1")
+    looking.look()
+    assert looking.look() == []
+    os.rename(inner / "c.tmp", inner / "c")
+    looking.look()
+    assert names(looking.look()) == ["checkpoint-1"]
+
+
+def test_what_is_ready_comes_in_the_order_of_steps(folder: Path, queue: OutsideQueue) -> None:
+    for name in ("step_10000", "step_9000", "handpicked", "step_200"):
+        (folder / name).write_bytes(b"x")
+    looking = watch(folder, queue)
+    looking.look()
+    assert names(looking.look()) == ["step_200", "step_9000", "step_10000", "handpicked"]
+
+
+def test_only_names_of_the_pattern_and_no_second_name_for_the_same(folder: Path, queue: OutsideQueue) -> None:
+    (folder / "step_1.pt").write_bytes(b"x")
+    (folder / "optimizer.bin").write_bytes(b"x")
+    (folder / "latest.pt").symlink_to("step_1.pt")
+    (folder / "broken.pt").symlink_to("nowhere")
+    looking = watch(folder, queue, "*.pt")
+    looking.look()
+    assert names(looking.look()) == ["step_1.pt"]
+
+
+def test_a_watcher_that_starts_again_takes_nothing_twice(folder: Path, queue: OutsideQueue) -> None:
+    (folder / "step_1.pt").write_bytes(b"x")
+    (folder / "checkpoint-2").mkdir()
+    (folder / "checkpoint-2" / "model").write_bytes(b"y")
+    first = watch(folder, queue)
+    first.look()
+    for path in first.look():
+        assert queue.enqueue(path) is not None
+    again = watch(folder, queue)
+    assert (again.look(), again.look(), again.look()) == ([], [], [])
+    assert not again.settling
+
+
+def test_a_checkpoint_that_was_replaced_is_handed_over_as_the_next_use(folder: Path, queue: OutsideQueue) -> None:
+    def replace(data: bytes) -> None:
+        (folder / "last.tmp").write_bytes(data)
+        os.rename(folder / "last.tmp", folder / "last.pt")
+
+    looking = watch(folder, queue)
+    taken = []
+    for data in (b"one", b"three"):
+        replace(data)
+        looking.look()
+        for path in looking.look():
+            taken.append(queue.enqueue(path))
+            looking.took(path)
+    assert taken == ["last.pt", "last~2.pt"]
+
+
+def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path, queue: OutsideQueue) -> None:
+    looking = watch(tmp_path / "later", queue)
+    assert looking.look() == []
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "a_1").write_bytes(b"x")
+    looking.look()
+    assert names(looking.look()) == ["a_1"]
+
+
+def test_damaged_metas_are_passed_over(folder: Path, queue: OutsideQueue) -> None:
+    meta = Path(queue.unit.root) / "meta"
+    (meta / "a.json").write_text("{")
+    (meta / "b.json").write_text('{"entry": 1}\n')
+    (folder / "a").write_bytes(b"x")
+    looking = watch(folder, queue)
+    looking.look()
+    assert names(looking.look()) == ["a"]
+
+
+def test_the_temporaries_of_a_process_without_a_session_belong_to_no_session(queue: OutsideQueue) -> None:
+    from fsrun.core import layout
+
+    assert isinstance(queue.unit, Store)
+    assert layout.parse_temp_name(os.path.basename(queue.unit.temp("queue"))) is None
