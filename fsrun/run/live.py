@@ -15,7 +15,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ from fsrun.run.life import LIFE
 from fsrun.run.notices import Notices
 
 if TYPE_CHECKING:
-    from fsrun.run.entries import Entry
+    from fsrun.run.entries import Evaluation
     from fsrun.run.handover import HandOver
     from fsrun.run.session import Session
     from fsrun.run.writer import ScalarWriter
@@ -81,6 +82,7 @@ class LiveRun:
         )
         self.queue_finished = False
         self.queue_reachable = True
+        self._evaluations: weakref.WeakSet[Evaluation] = weakref.WeakSet()
         self._said: Ending | None = None
         self._fenced = False
         self._orders: list[tuple[Ending, float]] = []
@@ -183,11 +185,17 @@ class LiveRun:
         """The run folder."""
         return self.session.run_dir
 
-    def log_outcome(self, entry: str, attempt: int, scores: Mapping[str, Any], step: int, time: float) -> None:
-        """Log the scores of an outcome that stands as a line of this job, keyed by the outcome."""
-        self.writer.add(scores, step, time=time, entry=layout.outcome_key(entry, attempt))
+    def log_outcome(
+        self, entry: str, attempt: int, scores: Mapping[str, int | float], step: int | None, time: float
+    ) -> None:
+        """Log the scores of an outcome that stands as a line of this job, keyed by the outcome.
 
-    def main_state(self) -> tuple[int, str | None, int | None]:
+        Without a step there is no line: readers then open the outcome.
+        """
+        if step is not None:
+            self.writer.add(scores, step, time=time, entry=layout.outcome_key(entry, attempt))
+
+    def main_state(self) -> tuple[int, str, int | None]:
         """Highest session of main (0: never opened), its status, the last step it logged."""
         from fsrun.core.sessions import look
         from fsrun.run.listing import last_logged_step, read_end
@@ -196,7 +204,7 @@ class LiveRun:
             return self.session.number, "running", self.writer.last_step
         chain = look(self.fs.names(f"{self.path}/{layout.JOBS}"), ids.MAIN)
         if not chain.highest:
-            return 0, None, None
+            return 0, "unknown", None
         status = "running"
         if chain.closed:
             end, _ = read_end(self.fs, self.path, ids.MAIN, chain.highest)
@@ -208,12 +216,14 @@ class LiveRun:
                 break
         return chain.highest, status, step
 
-    def entries(self, options: Mapping[str, Any]) -> Iterator[Entry]:
+    def entries(self, options: Mapping[str, Any]) -> Evaluation:
         """The entries of the run's queue, claimed one after the other."""
         from fsrun.run.entries import entries
 
         create.find_unit(self.fs, self.path, self.opened.unit)
-        return entries(self, **options)
+        evaluation = entries(self, **options)
+        self._evaluations.add(evaluation)
+        return evaluation
 
     # What the process asks.
 
@@ -262,6 +272,8 @@ class LiveRun:
         self.writer.close(left(_CLOSE_MARGIN))
         if self._fenced:
             return
+        for evaluation in list(self._evaluations):
+            evaluation.close()  # protocol.md 5: claims are given back before the end
         self.session.close(self._end_fields(ending))
         self._write_view(ending)
         if limit >= FINISH_WAIT:

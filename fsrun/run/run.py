@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from fsrun.core import ids, layout
 from fsrun.core.errors import HeldError
+from fsrun.core.timing import LINGER, POLL_INTERVAL
 from fsrun.run import create, endings
 from fsrun.run.create import Location
 from fsrun.run.live import LiveRun, failed
@@ -176,21 +177,45 @@ class Run:
         except Exception as error:  # noqa: BLE001 - as in enqueue
             self._warn(f"finish_queue: {error}")
 
-    def entries(self, **options: Any) -> Iterator[Entry]:
+    def entries(
+        self,
+        *,
+        best: str | None = None,
+        keep: int = 1,
+        order: Literal["oldest", "newest", "latest"] = "oldest",
+        max_waiting: int | None = None,
+        drop: Literal["oldest", "newest"] = "oldest",
+        linger: float = LINGER,
+        once: bool = False,
+        poll: float = POLL_INTERVAL,
+    ) -> Iterator[Entry]:
         """Take the checkpoints that wait, one after the other: ``for entry in run.entries(best="max:eval/acc"):``.
 
-        Options are those of ``fsrun.run.entries.entries``: ``best``, ``keep``, ``order``, ``max_waiting``, ``linger``,
-        ``once``. Ends when the queue is finished and empty. Other ranks get none.
+        ``best``: ``"max:TAG"`` or ``"min:TAG"``: the ``keep`` best entries stay in best/ (0: all of them). ``order``:
+        ``oldest`` first by step, ``newest`` first, or the ``latest`` alone (older ones are skipped). ``max_waiting``:
+        of what waits beyond, the ``drop`` end is skipped. ``linger``: seconds to wait for a main job that failed or
+        crashed to come back. ``once``: end when nothing waits. ``poll``: seconds between looks. Other ranks get none.
 
-        Raises ``NotFoundError`` where the hand-over unit cannot be reached, ``UsageError`` for a rule that differs from
-        the run's, ``HeldError`` where another process took this job over.
+        Raises ``NotFoundError`` where the hand-over unit cannot be reached, ``UsageError`` for arguments that cannot
+        work or a rule other than the run's, ``OSError`` where the folder stays unusable for 30 s.
 
-        After a crash: the entry that was held is taken again by another attempt.
+        After a crash: the entry in hand counts as lost and is tried again; nothing is counted twice.
         """
         live = self._live
         if live is None or not self.active:
             return iter(())
-        return live.entries(options)
+        return live.entries(
+            {
+                "best": best,
+                "keep": keep,
+                "order": order,
+                "max_waiting": max_waiting,
+                "drop": drop,
+                "linger": linger,
+                "once": once,
+                "poll": poll,
+            }
+        )
 
     def main_config(self) -> dict[str, Any]:
         """The config that main's newest session recorded; empty where it cannot be read."""

@@ -111,7 +111,7 @@ def test_a_side_job_joins_and_leaves_the_view_of_main_alone() -> None:
 
 
 def test_a_side_job_that_logs_a_name_of_main_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    with fsrun.init("speech", run_id="big") as main:
+    with fsrun.init("speech", run_id="big", timeout=1) as main:
         main.add_scalar({"train/loss": 0.5}, step=1)
         main.flush()
         until(lambda: "train/loss" in read(Path(main.path, "run.json"))["summary"] if _is_there(main) else False)
