@@ -118,7 +118,7 @@ class Outbox:
         with self._change:
             self._check_now = True
             self.kick()
-            return self._change.wait_for(lambda: not self._recent or self._stopped, timeout)
+            return self._change.wait_for(lambda: not self._recent or self._sealed or self._stopped, timeout)
 
     def _settled(self) -> int:
         return self.durable_lines + self.dropped_lines

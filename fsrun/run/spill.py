@@ -194,7 +194,7 @@ def import_spill(
 
     Lines that count already are left out, so a spill that the process wrote back before it died, or that was
     imported before, brings nothing and is removed. The session must be closed: its own process, where it lives, writes
-    back by itself, and goes on with this file. Raises ``OSError``; then the spill stands as before.
+    back by itself, and goes on with this file. Raises ``OSError`` or ``InvalidError``; then the spill stands as before.
 
     After a crash: the piece is in the run or not, and the spill still stands; importing it again ends the same.
     """

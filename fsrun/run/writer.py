@@ -340,6 +340,8 @@ class ScalarWriter:
 
     def reopen(self, session: int, token: str = "") -> None:
         """Go on as ``session`` (which continues the one before): what was in doubt is written again there."""
+        if self._is_child():
+            return
         with self._lock:
             self._session = session
             self._token = token or self._token

@@ -1,12 +1,14 @@
-"""A session's log stopped after every operation, with the power off or not, and then read (fsrun/run/log.py, outbox.py).
+"""A session's log stopped after every operation, with the power off or not, then read (fsrun/run/log.py, outbox.py).
 
-``DiskFS`` keeps two contents of each log: what the cache shows and what the disk has. A fsync brings what is dirty to the
-disk, or, where it fails, forgets it there, as kernels do. ``survivors`` lists what may be found after the power was off.
+``DiskFS`` keeps two contents of each log: what the cache shows and what the disk has. A fsync brings what is dirty to
+the disk, or, where it fails, forgets it there, as kernels do. ``survivors`` lists what may be found after the power was
+off.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -171,7 +173,6 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes_off(tmp_path: Path, ki
     assert crash > 6
 
 
-
 def outbox_on(fs: FaultFS, run_dir: Path, folder: Path) -> Outbox:
     pieces = iter(range(100))
 
@@ -185,7 +186,8 @@ def outbox_on(fs: FaultFS, run_dir: Path, folder: Path) -> Outbox:
 def make_run(path: Path) -> Path:
     (path / "jobs").mkdir(parents=True)
     (path / "scalars").mkdir()
-    (path / "jobs" / "main.1.lock").write_text('{"job":"main","session":1,"token":"%s","timeout":30.0}\n' % TOKEN)
+    lock = {"job": "main", "session": 1, "token": TOKEN, "timeout": 30.0}
+    (path / "jobs" / "main.1.lock").write_text(json.dumps(lock) + "\n")
     return path
 
 
@@ -219,7 +221,9 @@ def read_all(run_dir: Path) -> list[int]:
 
 def points_of_outage(tmp_path: Path) -> list[tuple[int, str]]:
     run_dir = make_run(tmp_path / "dry")
-    found = crash_points(lambda fs: outage(fs, run_dir, tmp_path / "dry-spill", []), moments=("before", "torn", "after"))
+    found = crash_points(
+        lambda fs: outage(fs, run_dir, tmp_path / "dry-spill", []), moments=("before", "torn", "after")
+    )
     assert read_all(run_dir) == list(range(8))
     assert os.listdir(tmp_path / "dry-spill") == []
     return found

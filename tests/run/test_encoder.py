@@ -49,7 +49,7 @@ def test_a_bad_tag_is_found_again_in_later_batches() -> None:
     warnings: list[str] = []
     encoder = Encoder(warnings.append)
     for _ in range(3):
-        data, count = encoder.encode([(1, 1.0, {"time": 5, "a": 1}, None)])
+        data, _ = encoder.encode([(1, 1.0, {"time": 5, "a": 1}, None)])
         assert json.loads(data) == {"step": 1, "time": 1.0, "a": 1}
     assert len(warnings) == 1
 
