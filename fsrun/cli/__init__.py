@@ -21,6 +21,7 @@ from fsrun.cli.text import clean
 from fsrun.core.errors import FsrunError, HeldError, InvalidError, NotFoundError, UsageError
 
 COMMANDS = {
+    "demo": "fsrun.cli.demo",
     "ls": "fsrun.cli.ls",
     "show": "fsrun.cli.show",
     "logs": "fsrun.cli.logs",

@@ -1,12 +1,12 @@
-"""The evaluation of the demo, as a user would write it; another process runs it on every checkpoint:
+"""The evaluation of the demo, as a user would write it; another process runs it on every checkpoint.
 
-    fsrun eval RUN --function fsrun/cli/demo/evaluate.py:evaluate --best max:eval/acc
+fsrun eval RUN --function fsrun/cli/demo/evaluate.py:evaluate --best max:eval/acc
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy import ndimage  # type: ignore[import-untyped]
+from scipy import ndimage
 
 from fsrun.cli.demo.digits import split
 from fsrun.cli.demo.nets import Network, load

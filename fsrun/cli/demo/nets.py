@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,7 +55,7 @@ class SklearnNetwork:
 
     def save(self, path: str) -> None:
         """Write the model with joblib."""
-        import joblib  # type: ignore[import-untyped]
+        import joblib
 
         joblib.dump(self._model, path)
 
@@ -72,7 +73,7 @@ class TorchNetwork:
         torch.manual_seed(SEED)
         self._torch = torch
         sizes = (64, *HIDDEN)
-        hidden = [layer for i, o in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(i, o), nn.ReLU())]
+        hidden = [layer for i, o in pairwise(sizes) for layer in (nn.Linear(i, o), nn.ReLU())]
         self._model = nn.Sequential(*hidden, nn.Linear(sizes[-1], 10))
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=LEARNING_RATE)
         if state is not None:

@@ -1,0 +1,126 @@
+"""``fsrun demo``: a training and an evaluation, two processes that share a run folder, on real images in seconds."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from fsrun.cli.demo.plan import PROJECT, Plan
+from fsrun.cli.text import clean_lines
+from fsrun.core.errors import FsrunError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fsrun.cli.demo.jobs import Jobs
+    from fsrun.cli.demo.progress import Progress
+    from fsrun.core.queue import Claim
+    from fsrun.run.create import Location
+
+_POLL = 0.1
+_FILE_WIDTH = 90
+"""Columns of what is printed into a file or a pipe."""
+_NEEDED = {"sklearn": "scikit-learn", "plotext": "plotext"}
+
+
+@click.command(short_help="Try it: train and evaluate on real images.")
+@click.option("--crash", is_flag=True, help="Kill the evaluator halfway (SIGKILL) and start it again.")
+@click.option("--torch", is_flag=True, help="Train a network of torch instead of scikit-learn's own.")
+@click.option("--root", metavar="DIR", help="Folder of all runs.  [default: $FSRUN_ROOT, else ./runs]")
+@click.option(
+    "--epochs", type=click.IntRange(4, 10_000), default=Plan().epochs, show_default=True, metavar="N",
+    help="Passes over the training images.",
+)  # fmt: skip
+def command(crash: bool, torch: bool, root: str | None, epochs: int) -> int:
+    """Train a small network on 1,797 images of handwritten digits, which scikit-learn brings along.
+
+    One process trains and hands over checkpoints; a second one evaluates each of them on held-out images. At the end
+    stand both curves on one axis, the best checkpoint, and where the files are. With --crash the evaluator is killed
+    while it holds a checkpoint, and started again: every checkpoint is still evaluated and counted once.
+
+    Exit code 0: everything was as said, checked against the files. 1: something was not.
+    """
+    _require(torch)
+    from rich.console import Console
+
+    from fsrun.run.create import locate, new_run_id
+
+    now = time.time_ns()
+    where = locate(root, PROJECT, new_run_id(now), os.environ, now)
+    _make(where.root)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_FILE_WIDTH)
+    return _play(console, where, Plan(epochs), torch=torch, crash=crash, default_root=root is None)
+
+
+def _require(torch: bool) -> None:
+    """Say in one line what is missing, and how to get it."""
+    missing = [name for module, name in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise FsrunError(f"the demo needs {' and '.join(missing)}: pip install 'fsrun[demo]'")
+    if torch and importlib.util.find_spec("torch") is None:
+        raise FsrunError("fsrun demo --torch needs torch: pip install 'fsrun[torch]'")
+
+
+def _make(root: str) -> None:
+    try:
+        os.makedirs(root, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{root}: {error.strerror}; give another --root") from error
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise UsageError(f"{root} cannot be written; give another --root")
+
+
+def _play(console: Console, where: Location, plan: Plan, *, torch: bool, crash: bool, default_root: bool) -> int:
+    """Run both processes to their end and report."""
+    from fsrun.cli.demo import claims, progress, report
+    from fsrun.cli.demo.jobs import Jobs
+
+    started = time.monotonic()
+    report.print_start(console, where.path, plan)
+    try:
+        with Jobs(where.root, where.run, plan, torch=torch) as jobs, progress.make(console, plan) as shown:
+            killed = _watch(jobs, where.path, plan, shown, crash)
+    except BaseException:
+        console.print(f"Stopped. Both processes have ended; what there is of the run stays in {where.path}")
+        raise
+    evidence = claims.Evidence(where.path, time.time_ns())
+    checked = list(claims.check(evidence, plan, killed if crash else None))
+    report.print_result(console, evidence, checked)
+    report.print_places(console, evidence, where.root, default_root)
+    console.print(f"\nTook {time.monotonic() - started:.0f} s.")
+    return 0 if all(claim.holds for claim in checked) else 1
+
+
+def _watch(jobs: Jobs, path: str, plan: Plan, shown: Progress, crash: bool) -> list[Claim]:
+    """Show progress until both processes have ended; returns what killed evaluators held."""
+    from fsrun.cli.demo.watch import look
+
+    killed: list[Claim] = []
+    while True:
+        ended = [jobs.ended("trainer"), jobs.ended("evaluator")]
+        seen = look(path)
+        shown.update(seen)
+        for name, code in zip(("trainer", "evaluator"), ended, strict=True):
+            if code:
+                shown.say(clean_lines(jobs.last_lines(name)))
+                raise FsrunError(f"the demo's {name} ended with exit code {code}; its last lines stand above")
+        if None not in ended:
+            return killed
+        if crash and not killed and seen.held and len(seen.done) >= len(plan.checkpoint_steps) // 2:
+            pid = jobs.kill_evaluator()
+            left = look(path)
+            # It may have come to its outcome just before; then nothing was lost, and the next one is tried.
+            if left.held:
+                killed.append(left.held)
+                shown.say(
+                    f"Killed the evaluator (SIGKILL to process {pid}) while it held {left.held.entry}; "
+                    f"training goes on at step {left.step}. Starting it again."
+                )
+            jobs.start_evaluator()
+        time.sleep(_POLL)
