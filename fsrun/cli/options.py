@@ -29,7 +29,7 @@ def run_argument(function: Decorated) -> Decorated:
     return click.argument("run")(function)
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg]
     """A time in seconds, with an optional unit: ``45``, ``90s``, ``10m``, ``2h``, ``1d``."""
 
     name = "time"

@@ -76,5 +76,6 @@ def to_json(value: Any, *, decoded: bool = False) -> str:
 
 
 def say(text: str) -> None:
-    """Print one finished piece of text; a closed pipe raises here and not at exit."""
+    """Print one finished piece of text, now: who follows through a pipe sees it, and a closed pipe raises here."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()

@@ -6,6 +6,8 @@ stopped anywhere and done again.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from fsrun.core import layout
 from fsrun.core.errors import HeldError, InvalidError
 from fsrun.core.sessions import Chain
@@ -40,7 +42,8 @@ def close_dead(picture: Picture, job: str, session: int) -> None:
 
 def remove_name(picture: Picture, file: str) -> None:
     """Remove a beat that a closed session left. After a crash: it is there or gone."""
-    chains.sweep(picture.fs, picture.path, [file.rpartition("/")[2]])
+    with suppress(FileNotFoundError):
+        picture.fs.unlink(picture.store.path(file))
 
 
 def remove_temporary(picture: Picture, root: str, file: str) -> None:

@@ -1,0 +1,362 @@
+"""``fsrun check``: each rule finds its breach, a sound run has none, --fix repairs without loss, live jobs aside."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsrun.disk import identity
+from fsrun.run.check import check_run
+from fsrun.run.compact import compact
+from tests.support import build
+from tests.support.command import fsrun
+from tests.support.fs import CountingFS, FaultFS
+
+META = {"protocol": "1.0", "entry": "a_1.pt", "step": 1, "main_session": 1, "kind": "file", "files": [], "size": 1}
+
+
+@pytest.fixture
+def spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FSRUN_SPILL", str(tmp_path / "spills"))
+    return tmp_path / "spills"
+
+
+@pytest.fixture
+def run(tmp_path: Path, spills: Path) -> build.RunFolder:
+    """A sound run: two sessions of main, an evaluator, one entry in each place."""
+    run = build.run(tmp_path)
+    size = run.log("main", 1, build.lines(range(5)))
+    run.session("main", 1, sizes={})
+    run.session("main", 2, build.lines(range(3, 8)), fence={"scalars/main.1.jsonl": size})
+    run.session("eval", 1, build.line(1, {"eval/acc": 0.5}, entry="a_1.pt.1"))
+    run.write("best.json", {"protocol": "1.0", "mode": "max", "tag": "eval/acc", "keep": 1})
+    run.outcome("a_1.pt", 1, step=1, scores={"eval/acc": 0.5})
+    run.outcome("b_2.pt", 1, step=2, state="failed")
+    for attempt in (1, 2, 3):
+        run.outcome("c_3.pt", attempt, step=3, state="failed")
+    for path in ("best/a_1.pt", "retry/2/b_2.pt", "failed/c_3.pt", "queue/d_4.pt", "queue/e_5.pt.tmp"):
+        run.write(path, b"x")
+    run.write("meta/a_1.pt.json", META)
+    run.write("queue/FINISHED", {"protocol": "1.0", "main_session": 2})
+    for job in ("main", "eval"):
+        view = {"protocol": "1.0", "job": job, "session": 2 if job == "main" else 1, "status": "finished"}
+        run.write("run.json" if job == "main" else f"jobs/{job}.json", view)
+    run.write("notes.txt", b"mine")
+    run.write("jobs/later.kind", b"of a newer program")
+    compact(str(run.path))
+    return run
+
+
+def check(run: build.RunFolder) -> list[tuple[str, str, int | None, str]]:
+    return [(f.severity, f.file, f.line, f.rule) for f in check_run(str(run.path))]
+
+
+def test_a_sound_run_has_no_findings(run: build.RunFolder) -> None:
+    assert [f.message for f in check_run(str(run.path))] == []
+
+
+def test_a_live_run_in_the_middle_of_everything_has_no_findings(tmp_path: Path, spills: Path) -> None:
+    run = build.run(tmp_path)
+    for job in ("main", "eval"):
+        run.lock(job, 1)
+        run.beat(job, 1, 4)
+    run.log("main", 1, build.lines(range(5)), b'{"step": 6, "ti')
+    run.write("queue/.tmp-main.1-0123", b"x")
+    run.write("scalars/.tmp-main.1-0123", b"x")
+    run.write("claimed/eval.1/1/a_1.pt", b"x")
+    run.outcome("a_1.pt", 1, step=1)
+    run.write("jobs/eval.2.abcdefgh.beat.0", b"")
+    assert [f.message for f in check_run(str(run.path))] == []
+
+
+Change = Callable[[build.RunFolder], object]
+BREACHES: dict[str, tuple[Change, tuple[str, str, int | None, str]]] = {
+    "a lock is missing": (lambda r: os.unlink(r.path / "jobs/main.1.lock"), ("error", "jobs/main.1.lock", None, "4")),
+    "an end before a later session is missing": (
+        lambda r: os.unlink(r.path / "jobs/main.1.end"), ("error", "jobs/main.1.end", None, "9")),
+    "an end without a session": (lambda r: r.end("main", 3), ("error", "jobs/main.3.end", None, "4")),
+    "a lock is torn": (lambda r: r.write("jobs/main.2.lock", b'{"job'), ("error", "jobs/main.2.lock", None, "6")),
+    "a lock is no object": (lambda r: r.write("jobs/main.2.lock", b"[]\n"), ("error", "jobs/main.2.lock", None, "6")),
+    "a key has the wrong type": (
+        lambda r: r.lock("main", 2, timeout="long"), ("error", "jobs/main.2.lock", None, "6")),
+    "a lock of another session": (
+        lambda r: r.write("jobs/eval.1.lock", (r.path / "jobs/main.1.lock").read_bytes()),
+        ("error", "jobs/eval.1.lock", None, "6.2")),
+    "a token that is none": (lambda r: r.lock("eval", 1, token="X"), ("error", "jobs/eval.1.lock", None, "3")),
+    "a token used twice": (
+        lambda r: r.lock("main", 2, token="00000001token"), ("error", "jobs/main.2.lock", None, "4.1")),
+    "no fence": (lambda r: r.write("jobs/main.2.lock", json.loads((r.path / "jobs/main.2.lock").read_text())
+                 | {"fence": None}), ("error", "jobs/main.2.lock", None, "4.7")),
+    "a fence past the log": (
+        lambda r: r.lock("main", 2, fence={"scalars/main.1.jsonl": 9999}),
+        ("error", "scalars/main.1.jsonl", None, "4.7")),
+    "a fence that cuts a line": (
+        lambda r: r.lock("main", 2, fence={"scalars/main.1.jsonl": 10}), ("error", "scalars/main.1.jsonl", None, "9")),
+    "a fence over a log that is gone": (
+        lambda r: r.lock("main", 2, fence={"system/main/1.jsonl": 10}), ("error", "system/main/1.jsonl", None, "4.7")),
+    "a fence over another job's log": (
+        lambda r: r.lock("main", 2, fence={"scalars/eval.1.jsonl": 10}), ("error", "jobs/main.2.lock", None, "4.7")),
+    "the first session continues another": (
+        lambda r: r.lock("eval", 1, continues=True), ("error", "jobs/eval.1.lock", None, "4.6")),
+    "a newer protocol": (lambda r: r.lock("eval", 1, protocol="2.1"), ("error", "jobs/eval.1.lock", None, "10")),
+    "a word that must be understood": (
+        lambda r: r.lock("eval", 1, must_understand=["magic"]), ("error", "jobs/eval.1.lock", None, "10")),
+    "an end with a status of its own": (
+        lambda r: r.end("main", 2, "exploded"), ("error", "jobs/main.2.end", None, "6")),
+    "an end that counts more than there is": (
+        lambda r: r.end("main", 2, sizes={"scalars/main.2.jsonl": 9999}),
+        ("error", "scalars/main.2.jsonl", None, "6.3")),
+    "an end that counts another's log": (
+        lambda r: r.end("main", 2, sizes={"scalars/main.1.jsonl": 1}), ("error", "jobs/main.2.end", None, "6.3")),
+    "a name with a leading zero": (
+        lambda r: r.write("jobs/main.03.lock", b"{}\n"), ("warning", "jobs/main.03.lock", None, "3")),
+    "a beat of a closed session": (
+        lambda r: r.beat("main", 1), ("warning", "jobs/main.1.00000001token.beat.0", None, "4.3")),
+    "an open session with two beats": (
+        lambda r: (r.lock("eval", 2), r.beat("eval", 2, 3), r.beat("eval", 2, 4)),
+        ("error", "jobs/eval.2.lock", None, "9")),
+    "an open session without a beat": (lambda r: r.lock("eval", 2), ("warning", "jobs/eval.2.lock", None, "4.4")),
+    "a view of another session": (
+        lambda r: r.write("run.json", {"session": 1, "status": "finished"}), ("warning", "run.json", None, "6.7")),
+    "a view that says otherwise": (
+        lambda r: r.write("jobs/eval.json", {"session": 1, "status": "running"}),
+        ("warning", "jobs/eval.json", None, "6.7")),
+    "a run in another folder": (
+        lambda r: r.lock("main", 2, run="small", fence={"scalars/main.1.jsonl": r.log("main", 1)}),
+        ("note", "jobs/main.2.lock", None, "3")),
+    "a log of no session": (
+        lambda r: r.log("train", 1, build.line(1, a=1)), ("error", "scalars/train.1.jsonl", None, "4")),
+    "a line that is no JSON": (
+        lambda r: r.log("eval", 1, b"oops\n"), ("error", "scalars/eval.1.jsonl", 2, "6.8")),
+    "a line without a step": (
+        lambda r: r.log("eval", 1, b'{"a": 1}\n'), ("error", "scalars/eval.1.jsonl", 2, "6.8")),
+    "NUL bytes": (lambda r: r.log("main", 2, b"\0\0\0"), ("warning", "scalars/main.2.jsonl", 6, "8.2")),
+    "a torn last line of a closed session": (
+        lambda r: r.log("main", 2, b'{"step'), ("note", "scalars/main.2.jsonl", 6, "8.2")),
+    "bytes past the fence": (
+        lambda r: r.log("main", 1, build.line(9, loss=1)), ("note", "scalars/main.1.jsonl", None, "4.7")),
+    "a line of an outcome that does not stand": (
+        lambda r: r.log("eval", 1, build.line(2, {"x": 1}, entry="z_9.pt.1")),
+        ("note", "scalars/eval.1.jsonl", None, "5.9")),
+    "an index that is no JSON": (
+        lambda r: r.write("system/main/2.jsonl", b"{}\nx\n"), ("error", "system/main/2.jsonl", 2, "8.2")),
+    "no data.parquet": (lambda r: os.unlink(r.path / "data.parquet"), ("warning", "data.parquet", None, "6.9")),
+    "a data.parquet that is none": (
+        lambda r: r.write("data.parquet", b"PAR1"), ("warning", "data.parquet", None, "6.9")),
+    "an outcome of another attempt": (
+        lambda r: r.write("evals/b_2.pt.1.json", (r.path / "evals/a_1.pt.1.json").read_bytes()),
+        ("error", "evals/b_2.pt.1.json", None, "6.5")),
+    "an outcome of no session": (
+        lambda r: r.outcome("b_2.pt", 1, step=2, state="failed", session=9),
+        ("error", "evals/b_2.pt.1.json", None, "5.3")),
+    "a score that is no number": (
+        lambda r: r.outcome("a_1.pt", 1, step=1, scores={"eval/acc": "good"}),
+        ("error", "evals/a_1.pt.1.json", None, "6.5")),
+    "a done outcome without a step": (
+        lambda r: r.outcome("a_1.pt", 1, step=None, scores={"eval/acc": 1}),
+        ("note", "evals/a_1.pt.1.json", None, "5.9")),
+    "an attempt without its outcome": (
+        lambda r: os.unlink(r.path / "evals/c_3.pt.2.json"), ("error", "evals/c_3.pt.2.json", None, "9")),
+    "two outcomes done of one entry": (
+        lambda r: r.outcome("a_1.pt", 2, step=1, scores={}), ("error", "evals/a_1.pt.2.json", None, "9")),
+    "a rule that is none": (
+        lambda r: r.write("best.json", {"mode": "best", "tag": "x"}), ("error", "best.json", None, "6")),
+    "a meta of another entry": (
+        lambda r: r.write("meta/d_4.pt.json", META), ("error", "meta/d_4.pt.json", None, "6.4")),
+    "a name reserved for nothing": (
+        lambda r: r.write("meta/z_9.pt.json", META | {"entry": "z_9.pt"}),
+        ("note", "meta/z_9.pt.json", None, "5.1")),
+    "an entry in two places": (lambda r: r.write("queue/a_1.pt", b"x"), ("error", "queue/a_1.pt", None, "9")),
+    "an entry in no place": (
+        lambda r: os.unlink(r.path / "retry/2/b_2.pt"), ("warning", "evals/b_2.pt.1.json", None, "9")),
+    "an entry past its attempts": (lambda r: r.write("retry/3/x_1.pt", b"x"), ("error", "retry/3/x_1.pt", None, "9")),
+    "a retry of no attempt": (lambda r: r.write("retry/01/x", b"x"), ("warning", "retry/01", None, "5.3")),
+    "a claim of a closed session": (
+        lambda r: r.write("claimed/eval.1/1/x_1.pt", b"x"), ("warning", "claimed/eval.1/1/x_1.pt", None, "5.5")),
+    "a claim of no session": (
+        lambda r: r.write("claimed/eval.7/1/x_1.pt", b"x"), ("error", "claimed/eval.7/1/x_1.pt", None, "5.2")),
+    "an entry given up too early": (lambda r: r.write("failed/x_1.pt", b"x"), ("note", "failed/x_1.pt", None, "5.3")),
+    "an entry kept without an outcome done": (
+        lambda r: os.rename(r.path / "retry/2/b_2.pt", r.path / "best/b_2.pt"), ("error", "best/b_2.pt", None, "9")),
+    "a name that is no entry": (
+        lambda r: r.write("queue/a\nb", b"x"), ("warning", "queue/a\nb", None, "3")),
+    "FINISHED names a session to come": (
+        lambda r: r.write("queue/FINISHED", {"main_session": 9}), ("error", "queue/FINISHED", None, "5.8")),
+    "something in trash": (lambda r: r.write("trash/x", b"x"), ("warning", "trash/x", None, "5.7")),
+    "a temporary of a process that cannot be judged": (
+        lambda r: r.write("evals/.tmp-eval.1-00", b"x"), ("note", "evals/.tmp-eval.1-00", None, "7")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("breach", BREACHES)
+def test_each_breach_is_found_with_its_file_line_and_section(breach: str, run: build.RunFolder) -> None:
+    change, expected = BREACHES[breach]
+    change(run)
+    found = check(run)
+    assert expected in found
+    assert {f for f in found if f[0] == "error"} <= {expected} | _FOLLOW.get(breach, set()), breach
+
+
+_FOLLOW: dict[str, set[tuple[str, str, int | None, str]]] = {
+    "a lock is missing": {("error", "scalars/main.1.jsonl", None, "4")},
+    "a lock of another session": {("error", "jobs/eval.1.lock", None, "6.2")},
+    "an outcome of another attempt": {("error", "evals/b_2.pt.1.json", None, "6.5")},
+}
+
+
+def test_a_unit_elsewhere_is_checked_and_an_unreachable_one_is_named(tmp_path: Path, spills: Path) -> None:
+    run, unit = build.run(tmp_path), tmp_path / "unit"
+    run.lock("main", 1, unit={"path": str(unit), "host": "node7", "id": "abc"})
+    run.beat("main", 1)
+    assert check(run) == [("warning", str(unit), None, "5.6")]
+    (unit / "queue").mkdir(parents=True)
+    (unit / "unit.json").write_text('{"id": "abc"}\n')
+    assert check(run) == []
+    (unit / "queue" / "a\tb").write_text("x")
+    assert check(run) == [("warning", f"{unit}/queue/a\tb", None, "3")]
+
+
+def test_what_is_no_run_is_not_found(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    assert fsrun("check", tmp_path).exit_code == 4
+
+
+def test_the_report_is_a_line_a_finding_and_the_exit_code_tells_valid_from_not(
+    run: build.RunFolder, tmp_path: Path
+) -> None:
+    result = fsrun("check", "big", root=tmp_path)
+    assert (result.exit_code, result.stdout) == (0, f"{run.path}: valid\n")
+    run.log("eval", 1, b"oops\n")
+    result = fsrun("check", "big", root=tmp_path)
+    assert result.exit_code == 5
+    assert result.stdout.startswith("error: scalars/eval.1.jsonl:2: ")
+    assert "protocol.md 6.8" in result.stdout
+    found = json.loads(fsrun("check", "big", "--json", root=tmp_path).stdout)
+    assert list(found) == ["path", "valid", "findings", "repairs"]
+    assert found["valid"] is False
+    assert list(found["findings"][0]) == ["file", "line", "rule", "severity", "message", "remedy", "fix"]
+
+
+def test_a_check_reads_only(run: build.RunFolder) -> None:
+    before = run.tree()
+    fs = CountingFS()
+    check_run(str(run.path), fs)
+    assert set(fs.counts) <= {"names", "scan", "read", "stat", "open"}
+    assert run.tree() == before
+
+
+# --fix
+
+
+@pytest.fixture
+def dead() -> dict[str, Any]:
+    """The holder record of a process of this host that is gone."""
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    child.wait()
+    return identity.own().to_json() | {"pid": child.pid, "ticks": 1}
+
+
+def broken(run: build.RunFolder, holder: dict[str, Any]) -> None:
+    """Main and an evaluator were killed in the middle of work; much is left half done."""
+    run.lock("main", 3, holder=holder)
+    run.beat("main", 3, 9)
+    run.lock("eval", 2, holder=holder)
+    run.beat("eval", 2)
+    run.beat("main", 1)
+    run.log("main", 3, build.lines(range(8, 12)))
+    run.write("claimed/eval.2/1/d_4.pt", b"lost")
+    os.unlink(run.path / "queue/d_4.pt")
+    run.write("claimed/eval.2/1/f_6.pt", b"done")
+    run.outcome("f_6.pt", 1, step=6, scores={"eval/acc": 0.9}, session=2)
+    run.write("evals/.tmp-eval.2-00", b"half")
+    run.write("trash/old.pt", b"x")
+    run.write("run.json", {"session": 3, "status": "running"})
+    os.unlink(run.path / "queue/FINISHED")
+
+
+def test_fix_without_yes_says_what_it_would_do_and_changes_nothing(
+    run: build.RunFolder, dead: dict[str, Any], tmp_path: Path
+) -> None:
+    broken(run, dead)
+    before = run.tree()
+    result = fsrun("check", "big", "--fix", root=tmp_path)
+    assert "would be repaired:" in result.stdout
+    assert "close it as crashed" in result.stdout
+    assert "--fix --yes" in result.stdout
+    assert run.tree() == before
+
+
+def test_fix_closes_what_is_proved_dead_and_brings_its_work_home(
+    run: build.RunFolder, dead: dict[str, Any], tmp_path: Path
+) -> None:
+    broken(run, dead)
+    result = fsrun("check", "big", "--fix", "--yes", root=tmp_path)
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert result.stdout.splitlines()[-1] == f"{run.path}: valid"
+    shown = json.loads(fsrun("show", "big", "--json", root=tmp_path).stdout)
+    assert [(j["job"], j["session"], j["status"], j["reason"]) for j in shown["jobs"]] == [
+        ("main", 3, "crashed", "proved dead"), ("eval", 2, "crashed", "proved dead"),
+    ]  # fmt: skip
+    assert (run.path / "best/f_6.pt").read_bytes() == b"done"
+    assert (run.path / "retry/2/d_4.pt").read_bytes() == b"lost"
+    assert json.loads((run.path / "evals/d_4.pt.1.json").read_text())["state"] == "lost"
+    assert [n for n in os.listdir(run.path / "jobs") if ".beat." in n or ".taken." in n] == []
+    assert os.listdir(run.path / "trash") == []
+    assert not (run.path / "evals/.tmp-eval.2-00").exists()
+    assert json.loads((run.path / "run.json").read_text())["status"] == "crashed"
+    assert "step" in fsrun("export", "big", "-o", "-", "--format", "csv", root=tmp_path).stdout
+
+
+def test_fix_touches_no_session_that_may_be_alive(run: build.RunFolder, tmp_path: Path) -> None:
+    run.lock("main", 3)
+    run.beat("main", 3, 9)
+    run.lock("eval", 2, holder=identity.own().to_json())
+    run.beat("eval", 2)
+    run.write("claimed/eval.2/1/f_6.pt", b"x")
+    run.write("evals/.tmp-eval.2-00", b"half")
+    run.write("run.json", {"session": 3, "status": "nonsense"})
+    before = run.tree()
+    assert fsrun("check", "big", "--fix", "--yes", root=tmp_path).exit_code == 0
+    assert run.tree() == before
+
+
+def test_fix_imports_a_spill_of_a_closed_session(run: build.RunFolder, spills: Path, tmp_path: Path) -> None:
+    spills.mkdir()
+    name = "big.main.2.00000002token.s0.jsonl"
+    (spills / name).write_bytes(build.line(50, loss=0.125))
+    assert ("warning", str(spills / name), None, "4.9") in check(run)
+    assert fsrun("check", "big", "--fix", "--yes", root=tmp_path).exit_code == 0
+    assert check(run) == []
+    assert list(spills.glob("*.jsonl")) == []
+    assert "50," in fsrun("export", "big", "-o", "-", "--format", "csv", root=tmp_path).stdout
+
+
+def test_a_repair_that_fails_is_said_and_the_others_are_made(
+    run: build.RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsrun.run import check as module
+
+    full = FaultFS()
+    full.fail("create", match=".tmp-main", error=errno.ENOSPC, times=99)
+    monkeypatch.setattr(module, "LocalFileSystem", lambda: full)
+    run.beat("main", 1)
+    run.write("trash/x", b"x")
+    os.unlink(run.path / "data.parquet")
+    result = fsrun("check", "big", "--fix", "--yes", root=tmp_path)
+    assert result.exit_code == 1
+    assert "data.parquet: build it from the logs: " in result.stdout
+    assert "warning: data.parquet: is missing" in result.stdout
+    assert os.listdir(run.path / "trash") == []
+    assert [name for name in os.listdir(run.path / "jobs") if ".beat." in name] == []
+
+
+def test_yes_without_fix_is_wrong_usage(run: build.RunFolder, tmp_path: Path) -> None:
+    assert fsrun("check", "big", "--yes", root=tmp_path).exit_code == 2
