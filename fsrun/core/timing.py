@@ -20,6 +20,8 @@ SIDE_DURABLE_WAIT = 2.0
 """The longest that a side job's ``add_scalar`` waits for its line to be durable."""
 SIDE_DURABLE_RATE = 10.0
 """Calls a second above which a side job's ``add_scalar`` no longer waits."""
+LOST_RACE_PAUSE = 0.02
+"""How soon an opener that lost looks at who won."""
 FINISH_WAIT = 30.0
 """The longest that ``finish`` waits for the file system before it spills what is left and returns."""
 LINGER = 600.0

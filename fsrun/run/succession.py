@@ -13,7 +13,7 @@ from fsrun.core import codec, layout, sessions
 from fsrun.core.errors import HeldError, InvalidError
 from fsrun.core.records import Holder, Lock, rfc3339
 from fsrun.core.sessions import Chain, VerdictKind, Watch
-from fsrun.core.timing import DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT, Timing
+from fsrun.core.timing import DEFAULT_TIMEOUT, LOST_RACE_PAUSE, MAX_TIMEOUT, MIN_TIMEOUT, Timing
 from fsrun.disk import identity
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
@@ -117,6 +117,7 @@ class Rival:
         chain = steps.look(opening.fs, opening.run_dir, opening.job)
         ended = opening.clock.monotonic()
         if chain.closed:
+            self.pause = LOST_RACE_PAUSE
             return opening.attempt(chain)
         watch = self._watched(chain.highest)
         if watch.token in opening.tried:
