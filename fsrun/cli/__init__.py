@@ -37,11 +37,11 @@ EXIT_CODES: dict[type[FsrunError], int] = {UsageError: 2, HeldError: 3, NotFound
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-class Stopped(BaseException):
-    """A signal asked this command to end. Not an ``Exception``, so that nothing on the way takes it for a fault."""
+class Stopped(SystemExit):
+    """A signal asked this command to end: everything on the way takes it for leaving, and gives back what it holds."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(number)
+        super().__init__(128 + number)
         self.number = number
 
 
