@@ -13,6 +13,7 @@ import math
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -134,6 +135,28 @@ def create(fs: FileSystem, where: Location) -> None:
             f"cannot make the run folder {where.path}: {error.strerror or error} ({error.filename}); "
             f"give a root that can be written with root= or ${ROOT_VARIABLE}"
         ) from error
+    if not exists(fs, where.path):
+        _try_out(fs, where, store)
+
+
+def _try_out(fs: FileSystem, where: Location, store: Store) -> None:
+    """Find out before there is a run whether its file system can do what a run is made of."""
+    first, second = store.temp(layout.JOBS), store.temp(layout.JOBS)
+    try:
+        fs.create(first, b"")
+        fs.rename(first, second)
+        log = fs.append(second)
+        try:
+            log.write(b"\n")
+            log.sync()
+        finally:
+            log.close()
+        fs.unlink(second)
+    except OSError as error:
+        for path in (first, second):
+            with suppress(OSError):
+                fs.unlink(path)
+        raise unsuitable(where, error) from error
 
 
 def _make_root(fs: FileSystem, path: str) -> None:
@@ -248,6 +271,6 @@ def find_unit(fs: FileSystem, path: str, unit: Mapping[str, Any] | None) -> str:
 def unsuitable(where: Location, error: OSError) -> UsageError:
     """The error for a root whose file system refuses what the protocol is made of."""
     return UsageError(
-        f"cannot open a session in {where.path}: {error.strerror or error} ({error.filename}); "
-        f"give a root on a file system that can create, link or rename files"
+        f"{where.path} is not fit for a run: {error.strerror or error} ({error.filename}); give a root on a file "
+        f"system that can create, rename and append to files, with root= or ${ROOT_VARIABLE}"
     )

@@ -80,12 +80,14 @@ class LiveRun:
         self.artifacts = Artifacts(
             self.fs, self.clock, self.session.run_dir, self.session.job, self.session.number, self.warn
         )
+        self.finish_wait = FINISH_WAIT
+        """Seconds that ``finish`` takes at most."""
         self.queue_finished = False
         self.queue_reachable = True
         self._evaluations: weakref.WeakSet[Evaluation] = weakref.WeakSet()
         self._said: Ending | None = None
         self._fenced = False
-        self._orders: list[tuple[Ending, float]] = []
+        self._orders: list[tuple[Ending, float, bool]] = []
         self._order = threading.Event()
         self._done = threading.Event()
         self._stop = threading.Event()
@@ -238,8 +240,8 @@ class LiveRun:
 
     def end_with(self, seen: Ending, wait: float | None) -> None:
         """End the run and wait for it. The first call decides; later ones wait for the same end. Never raises."""
-        limit = FINISH_WAIT if wait is None else wait
-        self._orders.append((seen, limit))
+        limit = self.finish_wait if wait is None else wait
+        self._orders.append((seen, limit, wait is None))
         self._order.set()
         if not self._done.wait(limit + _CLOSE_MARGIN):
             self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; the end may be missing")
@@ -249,10 +251,12 @@ class LiveRun:
 
     def _close_on_order(self) -> None:
         self._order.wait()
-        seen, limit = self._orders[0]
+        seen, limit, unhurried = self._orders[0]
         self._stop.set()
         try:
             self._close(seen, time.monotonic() + limit, limit)
+            if unhurried and not self._fenced:
+                self._compact()
         except Exception as error:  # noqa: BLE001 - the end of a run must not become an error of the program
             self.warn(f"{self.path}: ending the run failed: {error}")
         finally:
@@ -274,10 +278,15 @@ class LiveRun:
             return
         for evaluation in list(self._evaluations):
             evaluation.close()  # protocol.md 5: claims are given back before the end
-        self.session.close(self._end_fields(ending))
-        self._write_view(ending)
-        if limit >= FINISH_WAIT:
-            self._compact()
+        if self.session.close(self._end_fields(ending), left()) is None:
+            self.warn(f"{self.path}: the end of job {self.job!r} could not be written; others find it by its silence")
+        try:
+            self._write_view(ending)
+        except OSError as error:
+            self._tell_of_view(error)
+
+    def _tell_of_view(self, error: Exception) -> None:
+        self.notices.warn(f"{self.path}: {layout.job_view(self.job)} could not be written: {error}", kind="view")
 
     def _end_fields(self, ending: Ending) -> dict[str, Any]:
         return {
@@ -313,9 +322,7 @@ class LiveRun:
             try:
                 self._look_around(timing.view_interval)
             except Exception as error:  # noqa: BLE001 - a view is for people; the next round tries again
-                self.warn(
-                    f"{self.path}: the view could not be written: {error}",
-                )
+                self._tell_of_view(error)
             if self._stop.wait(pause):
                 return
 

@@ -1,0 +1,320 @@
+"""What the run folder does to a training: nothing but a warning (issue 2, "Faults of the folder"; LIFE-08, HOST-04)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fsrun
+from fsrun.disk import identity
+from fsrun.disk.clock import SystemClock
+from fsrun.disk.fs import LocalFileSystem
+from fsrun.run.chain import close_session, look
+from fsrun.run.opening import open_live
+from fsrun.run.run import Run
+from fsrun.run.session import open_session
+from fsrun.run.spill import find_spills, import_spill
+from tests.support.fs import FOR_EVER, FaultFS
+from tests.support.programs import jobs, lines, read, run_program, until
+
+pytestmark = pytest.mark.interleaving
+PLAIN: dict[str, Any] = {
+    "project": "p",
+    "run_id": "r",
+    "run_name": None,
+    "job": "main",
+    "config": None,
+    "root": None,
+    "handover": None,
+    "timeout": 1.2,
+    "strict": False,
+    "ranks": "alone",
+    "on_fenced": "warn",
+}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSRUN_ROOT", str(tmp_path / "runs"))
+    monkeypatch.setenv("FSRUN_SPILL", str(tmp_path / "spill"))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+
+@pytest.fixture
+def fs() -> FaultFS:
+    return FaultFS()
+
+
+@pytest.fixture
+def opened(fs: FaultFS) -> Iterator[Callable[..., Run]]:
+    """Opens runs on the faulty file system, and ends them on a well one."""
+    runs: list[Run] = []
+
+    def start(**arguments: Any) -> Run:
+        live = open_live(PLAIN | arguments, fs=fs)
+        live.finish_wait = 1.5
+        runs.append(Run(live.opened.where, live.job, live, strict=False))
+        return runs[-1]
+
+    yield start
+    fs.clear()
+    for run in runs:
+        run.finish()
+
+
+def steps(run: Run) -> list[int]:
+    return [line["step"] for line in lines(Path(run.path))]
+
+
+def log(run: Run, numbers: range) -> None:
+    for step in numbers:
+        before = time.monotonic()
+        run.add_scalar({"x": float(step)}, step=step)
+        assert time.monotonic() - before < 0.5, "the call waited for the folder"
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [
+        ("append", errno.EROFS),
+        ("append", errno.ESTALE),
+        ("log.write", errno.EDQUOT),
+        ("log.write", errno.EIO),
+        ("log.sync", errno.ENOSPC),
+    ],
+)
+def test_a_log_that_takes_nothing_for_a_while_loses_nothing(
+    opened: Callable[..., Run], fs: FaultFS, operation: str, error: int
+) -> None:
+    run = opened()
+    fs.fail(operation, error=error)
+    log(run, range(20))
+    assert run.flush(20)
+    assert steps(run) == list(range(20))
+
+
+def test_a_full_disk_lets_finish_return_and_keeps_the_points_elsewhere(
+    opened: Callable[..., Run], fs: FaultFS, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    run = opened()
+    for operation in ("append", "create", "log.write", "link"):
+        fs.fail(operation, error=errno.EDQUOT, times=FOR_EVER)
+    log(run, range(20))
+    before = time.monotonic()
+    run.finish()
+    assert time.monotonic() - before < 10
+    assert "fsrun check --fix" in caplog.text
+    assert str(tmp_path / "spill") in caplog.text
+    fs.clear()
+    # The session expires, or is ended by whoever comes next; then its spill is brought in.
+    until(lambda: "main.1.end" in jobs(Path(run.path)) or _end_it(run))
+    local = LocalFileSystem()
+    for spill in find_spills(run.path, fs=local, folder=str(tmp_path / "spill")):
+        import_spill(run.path, spill, fs=local)
+    assert steps(run) == list(range(20))
+
+
+def _end_it(run: Run) -> bool:
+    return _close(run.path, "expired")
+
+
+def _close(path: str, reason: str) -> bool:
+    """What an observer with a false verdict does."""
+    local = LocalFileSystem()
+    chain = look(local, path, "main")
+    return close_session(
+        local,
+        SystemClock(),
+        path,
+        "main",
+        chain.highest,
+        beats=chain.beats_of(chain.highest, None),
+        reason=reason,
+        found_by=identity.own(),
+    )
+
+
+def test_a_hung_folder_holds_up_neither_a_call_nor_the_end(opened: Callable[..., Run], fs: FaultFS) -> None:
+    run = opened()
+    gates = [fs.hang(operation) for operation in ("log.write", "append", "rename", "names", "create", "link")]
+    log(run, range(200))
+    before = time.monotonic()
+    assert run.enqueue("/etc/hostname", step=1) is None
+    run.finish_queue()
+    assert time.monotonic() - before < 5, "one second at most each"
+    assert run.flush(0.1) is False
+    before = time.monotonic()
+    run.finish()
+    assert time.monotonic() - before < 10
+    for gate in gates:
+        gate.set()
+
+
+def test_a_run_that_was_moved_is_not_made_anew_and_its_points_come_home(
+    opened: Callable[..., Run], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    run = opened()
+    log(run, range(5))
+    assert run.flush(20)
+    os.rename(run.path, tmp_path / "away")
+    log(run, range(5, 10))
+    until(lambda: "moved" in caplog.text)
+    time.sleep(0.5)
+    assert not os.path.exists(run.path)
+    os.rename(tmp_path / "away", run.path)
+    assert run.flush(30)
+    # What was written around the move is in doubt and written again: the same points, which count once.
+    assert sorted(set(steps(run))) == list(range(10))
+    run.finish()
+    assert read(Path(run.path, "jobs", "main.1.end"))["status"] == "finished"
+
+
+def test_a_false_verdict_costs_nothing(opened: Callable[..., Run], caplog: pytest.LogCaptureFixture) -> None:
+    run = opened()
+    log(run, range(5))
+    run.finish_queue()
+    assert run.flush(20)
+    assert _close(run.path, "expired")
+    log(run, range(5, 10))
+    until(lambda: "main.2.lock" in jobs(Path(run.path)))
+    run.add_scalar({"x": 10.0}, step=10)
+    assert run.flush(20)
+    assert steps(run) == list(range(11))
+    second = read(Path(run.path, "jobs", "main.2.lock"))
+    assert second["continues"] is True
+    assert second["fence"]["scalars/main.1.jsonl"] <= os.path.getsize(f"{run.path}/scalars/main.1.jsonl")
+    until(lambda: read(Path(run.path, "queue", "FINISHED"))["main_session"] == 2)
+    run.finish()
+    first, last = (read(Path(run.path, "jobs", f"main.{n}.end")) for n in (1, 2))
+    assert (first["status"], last["status"], last["step"]) == ("crashed", "finished", 10)
+    view = read(Path(run.path, "run.json"))
+    assert (view["session"], view["status"]) == (2, "finished")
+    assert "goes on as session 2" in caplog.text
+
+
+def test_a_false_verdict_at_the_very_end_is_set_right(opened: Callable[..., Run]) -> None:
+    run = opened(timeout=60)
+    log(run, range(3))
+    assert run.flush(20)
+    assert _close(run.path, "expired")
+    run.finish()
+    first, last = (read(Path(run.path, "jobs", f"main.{n}.end")) for n in (1, 2))
+    assert (first["status"], last["status"]) == ("crashed", "finished")
+    assert steps(run) == [0, 1, 2]
+
+
+def test_an_artifact_survives_a_false_verdict(opened: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    run = opened()
+    run.add_artifact("first", tmp_path / "a")
+    assert _close(run.path, "expired")
+    until(lambda: "main.2.lock" in jobs(Path(run.path)))
+    run.add_artifact("second", tmp_path / "a")
+    run.finish()
+    folder = Path(run.path, "artifacts")
+    assert read(folder / "main.1.jsonl")["name"] == "first"
+    assert read(folder / "main.2.jsonl")["name"] == "second"
+    fence = read(Path(run.path, "jobs", "main.2.lock"))["fence"]
+    assert fence["artifacts/main.1.jsonl"] == os.path.getsize(folder / "main.1.jsonl")
+    assert read(Path(run.path, "jobs", "main.2.end"))["sizes"]["artifacts/main.2.jsonl"] > 0
+
+
+def _take_over(run: Run) -> Any:
+    assert _close(run.path, "expired")
+    return open_session(
+        LocalFileSystem(),
+        SystemClock(),
+        run.path,
+        "main",
+        timing=run._live.session.timing,  # type: ignore[union-attr]
+        lock_fields={},
+    )
+
+
+def test_a_fenced_job_falls_silent_and_its_program_goes_on(
+    opened: Callable[..., Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = opened()
+    log(run, range(3))
+    assert run.flush(20)
+    rival = _take_over(run)
+    until(lambda: not run.active)
+    log(run, range(3, 6))
+    assert run.enqueue("/etc/hostname", step=1) is None
+    run.finish()
+    assert steps(run) == [0, 1, 2]
+    assert caplog.text.count("LOGGING HAS STOPPED") == 1
+    assert "taken over by process" in caplog.text
+    assert "main.2.end" not in jobs(Path(run.path)), "the other's session is not touched"
+    rival.close({"status": "finished"})
+
+
+def test_a_fenced_job_may_ask_for_an_exception(opened: Callable[..., Run]) -> None:
+    run = opened(on_fenced="raise")
+    rival = _take_over(run)
+    until(lambda: not run.active)
+    with pytest.raises(fsrun.HeldError, match="taken over"):
+        run.add_scalar({"x": 1.0}, step=1)
+    rival.close({"status": "finished"})
+
+
+def test_a_view_that_cannot_be_written_is_one_warning(
+    opened: Callable[..., Run], fs: FaultFS, caplog: pytest.LogCaptureFixture
+) -> None:
+    fs.fail("rename", match="run.json", error=errno.EACCES, times=FOR_EVER)
+    run = opened(timeout=0.6)
+    for step in range(8):
+        run.add_scalar({f"x{step}": 1.0}, step=step)
+        time.sleep(0.1)
+    until(lambda: "run.json could not be written" in caplog.text)
+    run.finish()
+    assert caplog.text.count("run.json could not be written") == 1
+    assert read(Path(run.path, "jobs", "main.1.end"))["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"), [("rename", errno.ENOSYS), ("append", errno.EPERM), ("log.sync", errno.EINVAL)]
+)
+def test_a_file_system_that_cannot_do_it_is_refused_before_there_is_a_run(
+    fs: FaultFS, tmp_path: Path, operation: str, error: int
+) -> None:
+    fs.fail(operation, error=error, times=FOR_EVER)
+    with pytest.raises(fsrun.UsageError, match=f"{tmp_path}/runs/p/r is not fit for a run"):
+        open_live(PLAIN, fs=fs)
+    assert jobs(tmp_path / "runs" / "p" / "r") == []
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_without_links_will_do(opened: Callable[..., Run], fs: FaultFS, error: int) -> None:
+    fs.fail("link", error=error, times=FOR_EVER)
+    run = opened()
+    log(run, range(3))
+    assert run.enqueue("/etc/hostname", step=1) in ("hostname", None)
+    run.finish()
+    assert steps(run) == [0, 1, 2]
+    assert read(Path(run.path, "jobs", "main.1.end"))["status"] == "finished"
+
+
+def test_a_disk_that_is_full_for_real_lets_the_program_go_on(tmp_path: Path) -> None:
+    body = """
+import fsrun, resource
+run = fsrun.init("p", run_id="r")
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+for step in range(2000): run.add_scalar({"x": float(step)}, step=step)
+assert run.flush(1) is False
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+assert run.flush(30)
+run.finish()
+print("after")
+"""
+    code, out, err = run_program(body, tmp_path)
+    assert (code, out) == (0, "after\n"), err
+    assert [line["step"] for line in lines(tmp_path / "p" / "r")] == list(range(2000))
