@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fsrun.cli.busy import busy
 from fsrun.cli.options import json_option, root_option
 from fsrun.cli.text import clean, say, to_json
 
@@ -37,7 +38,8 @@ def command(run: str, root: str | None, as_json: bool, fix: bool, yes: bool) -> 
     if yes and not fix:
         raise UsageError("--yes goes with --fix")
     path = resolve_run(run, root)
-    findings = check_run(path)
+    with busy(f"checking {path}"):
+        findings = check_run(path)
     repairs: list[dict[str, Any]] = []
     if fix and any(finding.fix for finding in findings):
         if not as_json:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from fsrun.cli.busy import busy
 from fsrun.cli.options import root_option, run_argument
+from fsrun.cli.text import clean
 
 
 @click.command(short_help="Build data.parquet, all scalars in one file.")
@@ -18,5 +20,7 @@ def command(run: str, root: str | None) -> None:
     from fsrun.run.compact import compact
     from fsrun.run.reader import resolve_run
 
-    written = compact(resolve_run(run, root))
-    click.echo(written if written else "nothing to do: data.parquet holds all there is", err=written is None)
+    path = resolve_run(run, root)
+    with busy(f"building data.parquet of {path}"):
+        written = compact(path)
+    click.echo(clean(written) if written else "nothing to do: the run has no scalars", err=written is None)

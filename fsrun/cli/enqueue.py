@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fsrun.cli.busy import busy
 from fsrun.cli.options import DURATION, root_option, run_argument
 from fsrun.cli.text import clean, say
 from fsrun.core.errors import FsrunError, UsageError
@@ -78,7 +79,8 @@ def _check(
 
 def _hand_over(queue: OutsideQueue, path: str, step: int | None, name: str | None, complaints: list[str]) -> bool:
     """Hand one over and say its name; False, with the reason on stderr, where that failed."""
-    entry = queue.enqueue(path, step=step, name=name)
+    with busy(f"handing over {path}"):
+        entry = queue.enqueue(path, step=step, name=name)
     for complaint in complaints:
         click.echo(f"fsrun: {clean(complaint)}", err=True)
     complaints.clear()

@@ -11,7 +11,9 @@ from typing import Any, BinaryIO
 
 import click
 
+from fsrun.cli.busy import busy
 from fsrun.cli.options import root_option, run_argument
+from fsrun.cli.text import clean
 from fsrun.core.errors import UsageError
 
 FORMATS = ("csv", "json", "jsonl", "parquet")
@@ -38,15 +40,18 @@ def command(
     from fsrun.run.reader import resolve_run
 
     reader = open_run(resolve_run(run, root))
-    _refuse_unknown(reader.tags(), tags, reader.path)
-    table = reader.scalars(list(tags) or None, list(jobs) or None, all=every)
+    with busy(f"reading {reader.path}"):
+        if tags:
+            _refuse_unknown(reader.tags(), tags, reader.path)
+        table = reader.scalars(list(tags) or None, list(jobs) or None, all=every)
     write = WRITERS[kind]
     if output == "-":
         write(table, sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
-    _write_file(output, lambda file: write(table, file))
-    click.echo(f"{table.num_rows} values to {output}", err=True)
+    with busy(f"writing {output}"):
+        _write_file(output, lambda file: write(table, file))
+    click.echo(f"{table.num_rows} values to {clean(output)}", err=True)
 
 
 def _by_suffix(output: str) -> str:

@@ -224,6 +224,24 @@ def test_a_unit_elsewhere_is_checked_and_an_unreachable_one_is_named(tmp_path: P
     assert check(run) == [("warning", f"{unit}/queue/a\tb", None, "3")]
 
 
+def test_an_entry_that_moves_between_two_listings_is_no_finding(tmp_path: Path, spills: Path) -> None:
+    run = build.run(tmp_path)
+    for job in ("main", "eval"):
+        run.lock(job, 1)
+        run.beat(job, 1)
+    run.write("queue/a_1.pt", b"x")
+    (run.path / "claimed/eval.1/1").mkdir(parents=True)
+    fs = FaultFS()
+
+    def claim(_: object) -> None:
+        os.rename(run.path / "queue/a_1.pt", run.path / "claimed/eval.1/1/a_1.pt")
+
+    fs.on("names", match="/claimed", before=claim)
+    assert check_run(str(run.path), fs) == []
+    run.write("queue/a_1.pt", b"x")
+    assert [f.file for f in check_run(str(run.path))] == ["queue/a_1.pt"], "what stands so is found"
+
+
 def test_what_is_no_run_is_not_found(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     assert fsrun("check", tmp_path).exit_code == 4

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsrun.core import layout
-from fsrun.core.errors import FsrunError, NotFoundError
+from fsrun.core.errors import NotFoundError
 from fsrun.core.ids import MAIN
 from fsrun.disk.fs import FileSystem, LocalFileSystem
-from fsrun.run.check.finding import Finding, Fix
+from fsrun.run.check.finding import Finding, Fix, Picture, take_picture
 from fsrun.run.check.leftovers import check_leftovers
 from fsrun.run.check.logs import check_logs
 from fsrun.run.check.queue import check_queue
@@ -28,16 +28,25 @@ def check_run(path: str, fs: FileSystem | None = None) -> list[Finding]:
 
     Raises ``NotFoundError`` where no run stands there.
     """
-    from fsrun.run.check.finding import take_picture
+    fs = fs or LocalFileSystem()
+    picture = _look(fs, path)
+    found = picture.findings
+    if found and not picture.all_closed():
+        # A live run moves between two listings: what a second look does not find again was such a move.
+        again = {(f.file, f.line, f.rule) for f in _look(fs, path).findings}
+        found = [f for f in found if (f.file, f.line, f.rule) in again]
+    return sorted(found, key=lambda finding: _ORDER[finding.severity])
 
-    picture = take_picture(fs or LocalFileSystem(), path)
+
+def _look(fs: FileSystem, path: str) -> Picture:
+    picture = take_picture(fs, path)
     if MAIN not in picture.chains or not picture.chains[MAIN].locks:
         raise NotFoundError(f"{path}: no run stands here ({layout.JOBS}/{layout.lock_name(MAIN, 1)} is missing)")
     check_sessions(picture)
     unit = check_queue(picture)
     check_logs(picture)
     check_leftovers(picture, unit)
-    return sorted(picture.findings, key=lambda found: _ORDER[found.severity])
+    return picture
 
 
 def apply_fixes(findings: list[Finding]) -> Iterator[tuple[Finding, str | None]]:
@@ -49,7 +58,7 @@ def apply_fixes(findings: list[Finding]) -> Iterator[tuple[Finding, str | None]]
         assert finding.fix is not None
         try:
             finding.fix.apply()
-        except (OSError, FsrunError) as error:
-            yield finding, str(error)
+        except Exception as error:  # noqa: BLE001 - one that fails must not keep the others from being made
+            yield finding, str(error) or type(error).__name__
         else:
             yield finding, None
