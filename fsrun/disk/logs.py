@@ -318,9 +318,12 @@ def _loads(line: bytes) -> Any:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
         try:
-            return json.loads(line)
+            value = json.loads(line.decode())
+            # Half of a surrogate pair is text to Python's json, and to nobody else.
+            json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             raise ValueError(error.msg) from None
+        return value
 
 
 def without_nan(column: Any) -> Any:
