@@ -346,6 +346,20 @@ def test_fix_touches_no_session_that_may_be_alive(run: build.RunFolder, tmp_path
     assert run.tree() == before
 
 
+def test_fix_leaves_the_claims_of_an_evaluator_that_went_on_after_a_false_verdict(
+    run: build.RunFolder, tmp_path: Path
+) -> None:
+    run.end("eval", 1, "crashed", reason="expired")
+    run.lock("eval", 2, continues=True)
+    run.beat("eval", 2)
+    run.write("claimed/eval.1/1/f_6.pt", b"x")
+    assert fsrun("check", "big", "--fix", "--yes", root=tmp_path).exit_code == 0
+    assert (run.path / "claimed/eval.1/1/f_6.pt").exists()
+    run.end("eval", 2)
+    assert fsrun("check", "big", "--fix", "--yes", root=tmp_path).exit_code == 0
+    assert (run.path / "retry/2/f_6.pt").exists()
+
+
 def test_fix_imports_a_spill_of_a_closed_session(run: build.RunFolder, spills: Path, tmp_path: Path) -> None:
     spills.mkdir()
     name = "big.main.2.00000002token.s0.jsonl"

@@ -94,6 +94,15 @@ class Picture:
         holder = None if lock is None else read_holder(lock)
         return holder is not None and identity.proved_dead(holder, self.me)
 
+    def is_over(self, job: str, session: int) -> bool:
+        """Whether nothing alive holds what a session held: closed, and not gone on in later ones by ``continues``."""
+        while self.is_closed(job, session):
+            after = self.locks.get((job, session + 1))
+            if after is None or not after.continues:
+                return True
+            session += 1
+        return self.proved_dead(job, session)
+
     def all_closed(self) -> bool:
         """Whether no job may still write."""
         return all(chain.closed for chain in self.chains.values())

@@ -148,8 +148,8 @@ def _check_sizes(picture: Picture, complete: dict[str, int]) -> None:
 def _check_spills(picture: Picture) -> None:
     for found in find_spills(picture.path, fs=picture.fs):
         who = f"job {found.job}, session {found.session}"
-        if not (picture.is_closed(found.job, found.session) or picture.proved_dead(found.job, found.session)):
-            message = f"points of {who} wait in this local file; the session is open and brings them by itself"
+        if not picture.is_over(found.job, found.session):
+            message = f"points of {who} wait in this local file; its process may live, and brings them by itself"
             picture.report("note", found.path, "4.9", message, "nothing, while its process lives")
             continue
         fix = Fix(2, "import it into the run", lambda found=found: bring_spill(picture, found))  # type: ignore[misc]

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from fsrun.core import layout
 from fsrun.core.ids import EntryClass, classify_entry, is_entry, parse_number
+from fsrun.core.queue import Claim
 from fsrun.core.records import BestRule, Finished, Meta, Outcome, Unit
 from fsrun.core.scalars import as_value
 from fsrun.core.states import MAX_FAILED, MAX_LOST
 from fsrun.disk.store import Store
 from fsrun.run.check.finding import Fix, Picture
-from fsrun.run.check.repair import recover_claims
+from fsrun.run.check.repair import recover_claim
 from fsrun.run.places import claims
 
 _BY_HAND = "somebody moved or removed files by hand"
@@ -128,6 +129,7 @@ def _read_places(picture: Picture, queue: _Queue) -> None:
             _add_places(queue, f"{layout.RETRY}/{number}", unit.names(f"{layout.RETRY}/{number}"))
     for claim in claims(unit):
         queue.places[claim.entry].append(claim.path)
+        _check_claim(picture, queue, claim)
     _add_places(queue, layout.FAILED, unit.names(layout.FAILED))
     if layout.BEST in picture.store.names(""):
         _add_places(queue, layout.BEST, picture.store.names(layout.BEST))
@@ -182,26 +184,22 @@ def _check_place(picture: Picture, queue: _Queue, entry: str, place: str) -> Non
         if missing := sorted(set(range(1, attempt)) - attempts):
             message = f"waits for or is in attempt {attempt}, but attempt {missing[0]} has no outcome"
             picture.report("error", shown, "9", message, _BY_HAND)
-    if folder == layout.CLAIMED:
-        _check_claim(picture, queue, place, parts)
-    elif folder == layout.FAILED and states["failed"] < MAX_FAILED and states["lost"] < MAX_LOST:
+    if folder == layout.FAILED and states["failed"] < MAX_FAILED and states["lost"] < MAX_LOST:
         message = f"was given up after {states['failed']} failed and {states['lost']} lost attempts"
         picture.report("note", shown, "5.3", message, f"move it to queue/ under a new name, if {_BY_HAND}")
     elif folder == layout.BEST and attempts and not states["done"]:
         picture.report("error", shown, "9", "is kept without an outcome done", _BY_HAND)
 
 
-def _check_claim(picture: Picture, queue: _Queue, place: str, parts: list[str]) -> None:
-    owner = layout.parse_claim_folder(parts[0])
-    shown = _shown(picture, queue, place)
-    if owner is None:
-        return
-    job, session = owner
+def _check_claim(picture: Picture, queue: _Queue, claim: Claim) -> None:
+    job, session = claim.owner
+    shown = _shown(picture, queue, claim.path)
     if not picture.was_opened(job, session):
         message = f"is claimed by session {session} of job {job}, which was never opened"
         picture.report("error", shown, "5.2", message, f"move it back to {layout.QUEUE}/ under a new name")
-    elif picture.is_closed(job, session) or picture.proved_dead(job, session):
-        fix = Fix(4, "put its outcome (lost, unless one stands) and make its move", lambda: recover_claims(picture))
+    elif picture.is_over(job, session):
+        does = "put its outcome (lost, unless one stands) and make its move"
+        fix = Fix(4, does, lambda: recover_claim(picture, queue.store, claim))
         message = f"is claimed by session {session} of job {job}, which is over"
         picture.report("warning", shown, "5.5", message, "start an evaluator, or fsrun check --fix", fix=fix)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from fsrun.core import layout
+from fsrun.core import layout, queue
 from fsrun.core.errors import HeldError, InvalidError
+from fsrun.core.queue import Claim
 from fsrun.core.sessions import Chain
+from fsrun.core.states import SessionState
 from fsrun.core.timing import Timing
 from fsrun.disk import identity
 from fsrun.disk.clock import SystemClock
@@ -18,10 +20,9 @@ from fsrun.disk.store import Store
 from fsrun.run import chain as chains
 from fsrun.run import views
 from fsrun.run.check.finding import Picture, read_holder
-from fsrun.run.create import find_unit, newest_lock
 from fsrun.run.moves import Moves
 from fsrun.run.outside import Outside
-from fsrun.run.recovery import Recovery
+from fsrun.run.places import known_facts
 from fsrun.run.spill import Found, import_spill
 
 
@@ -96,15 +97,17 @@ def bring_spill(picture: Picture, spill: Found) -> None:
     import_spill(picture.path, spill, fs=picture.fs)
 
 
-def recover_claims(picture: Picture) -> None:
-    """Give the claims of closed sessions their outcome and make their moves (protocol.md 5.5).
+def recover_claim(picture: Picture, unit: Store, claim: Claim) -> None:
+    """Give a claim of a closed session its outcome and make its move (protocol.md 5.5).
 
-    After a crash: each claim has its outcome or not, and has moved or not; whoever recovers next goes on from there.
+    After a crash: it has its outcome or not, and has moved or not; whoever recovers next goes on from there.
     """
-    lock = newest_lock(picture.fs, picture.path)
-    unit = Store(picture.fs, find_unit(picture.fs, picture.path, lock.unit if lock else None), "check", 0)
+    if chains.look(picture.fs, picture.path, claim.job).state(claim.session) is not SessionState.CLOSED:
+        return
     nobody = Outside(picture.path, 0, "", Timing(), picture.store, job="check")
-    Recovery(Moves(nobody, unit, SystemClock(), picture.me), picture.me, watch_main=False).look()
+    moves = Moves(nobody, unit, SystemClock(), picture.me)
+    moves.run(queue.recover(claim), lambda found, _: known_facts(unit, found.entry))
+    moves.clear_claims(claim.job, claim.session)
 
 
 def build_data(picture: Picture) -> None:
