@@ -345,14 +345,15 @@ def _floats(numbers: array[float]) -> pa.Array:
 
 
 def _constants(rows: int) -> tuple[pa.Array, pa.Array]:
-    """``rows`` zeros and ``rows`` missing entries. Shared between all tables: memory that is never touched costs none."""
-    global _zeros, _absent
-    if len(_zeros) < rows:
-        _zeros, _absent = pa.repeat(pa.scalar(0, pa.int32()), rows), pa.nulls(rows, CODES)
-    return _zeros[:rows], _absent[:rows]
+    """``rows`` zeros and ``rows`` missing entries, of memory that all tables share."""
+    global _shared
+    shared = _shared
+    if len(shared[0]) < rows:
+        shared = _shared = pa.repeat(pa.scalar(0, pa.int32()), rows), pa.nulls(rows, CODES)
+    return shared[0][:rows], shared[1][:rows]
 
 
-_zeros, _absent = pa.array([], pa.int32()), pa.nulls(0, CODES)
+_shared = pa.array([], pa.int32()), pa.nulls(0, CODES)
 
 
 def constant(text: str, rows: int) -> pa.Array:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeGuard
 
 import orjson
@@ -136,17 +138,15 @@ class Segment:
         if tags is None:
             return _as_points(self._parquet.read(use_threads=True))
         wanted = pa.array(sorted(tags), pa.string())
-        whole, partly = [], []
+        groups = []
         for group in range(self._parquet.num_row_groups):
             low, high = self._range(group)
             if low is None or any(low <= tag <= high for tag in tags):
-                (whole if low == high and low is not None else partly).append(group)
+                groups.append((group, low is None or low != high))
         parts = [POINTS.empty_table()]
-        if whole:
-            parts.append(_as_points(self._parquet.read_row_groups(whole)))
-        if partly:
-            table = _as_points(self._parquet.read_row_groups(partly))
-            parts.append(table.filter(pc.is_in(table["tag"], value_set=wanted)))
+        for mixed, some in groupby(groups, key=itemgetter(1)):
+            table = _as_points(self._parquet.read_row_groups([group for group, _ in some]))
+            parts.append(table.filter(pc.is_in(table["tag"], value_set=wanted)) if mixed else table)
         return pa.concat_tables(parts)
 
     def _range(self, group: int) -> tuple[Any, Any]:
