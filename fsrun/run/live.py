@@ -25,6 +25,7 @@ from fsrun.core.config import encode_config
 from fsrun.core.errors import FsrunError
 from fsrun.core.order import step_of_name
 from fsrun.core.records import rfc3339
+from fsrun.core.sessions import look
 from fsrun.core.timing import FINISH_WAIT
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
@@ -33,12 +34,13 @@ from fsrun.run import create, endings, views
 from fsrun.run.artifacts import Artifacts
 from fsrun.run.create import Location
 from fsrun.run.endings import Ending
+from fsrun.run.handover import HandOver, withdraw_finished
 from fsrun.run.life import LIFE
+from fsrun.run.listing import last_logged_step, read_end
 from fsrun.run.notices import Notices
 
 if TYPE_CHECKING:
     from fsrun.run.entries import Evaluation
-    from fsrun.run.handover import HandOver
     from fsrun.run.session import Session
     from fsrun.run.writer import ScalarWriter
 
@@ -76,7 +78,7 @@ class LiveRun:
         self.on_quiet: Callable[[str | None], None] = lambda message: None
         """Called when the run falls quiet: with the message where it was fenced, with None in a forked child."""
         self.unit = Store(self.fs, opened.unit_path, self.session.job, self.session.number)
-        self.handover = self._make_handover()
+        self.handover = HandOver(self.session, self.unit, warn=self.warn, clock=self.clock)
         self.artifacts = Artifacts(
             self.fs, self.clock, self.session.run_dir, self.session.job, self.session.number, self.warn
         )
@@ -101,11 +103,6 @@ class LiveRun:
         """The job's name."""
         return self.session.job
 
-    def _make_handover(self) -> HandOver:
-        from fsrun.run.handover import HandOver
-
-        return HandOver(self.session, self.unit, warn=self.warn, clock=self.clock)
-
     def start(self) -> None:
         """Start the threads and register with the process.
 
@@ -121,8 +118,6 @@ class LiveRun:
 
     def _prepare_queue(self) -> None:
         """A new process of main hands over again: an older FINISHED goes."""
-        from fsrun.run.handover import withdraw_finished
-
         try:
             create.find_unit(self.fs, self.path, self.opened.unit)
             if self.session.number > 1:
@@ -199,9 +194,6 @@ class LiveRun:
 
     def main_state(self) -> tuple[int, str, int | None]:
         """Highest session of main (0: never opened), its status, the last step it logged."""
-        from fsrun.core.sessions import look
-        from fsrun.run.listing import last_logged_step, read_end
-
         if self.job == ids.MAIN:
             return self.session.number, "running", self.writer.last_step
         chain = look(self.fs.names(f"{self.path}/{layout.JOBS}"), ids.MAIN)

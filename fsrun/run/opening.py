@@ -26,6 +26,8 @@ from fsrun.run.life import is_main_imported_again
 from fsrun.run.live import LiveRun, Opened
 from fsrun.run.notices import Notices, say
 from fsrun.run.ranks import find_rank, job_of
+from fsrun.run.session import open_session
+from fsrun.run.writer import ScalarWriter
 
 _RANK_WAIT = 60.0
 """Seconds for which a rank that is a job of its own waits for rank 0 to create the run."""
@@ -103,9 +105,6 @@ def _assemble(
     arguments: Mapping[str, Any],
     notices: Notices,
 ) -> LiveRun:
-    from fsrun.run.session import open_session
-    from fsrun.run.writer import ScalarWriter
-
     try:
         session = open_session(
             fs, clock, where.path, job, timing=timing, lock_fields=fields, me=identity.own(), on_wait=say
