@@ -195,20 +195,23 @@ class Source:
             self.fs.link(source, target)
         except FileNotFoundError:
             return False
-        except FileExistsError:
-            return self._is(opened, target)
         except OSError as error:
-            if error.errno not in NO_LINKS:
+            if error.errno in NO_LINKS:
+                self._refused = error.errno != errno.EMLINK
+                return False
+            if not self._is(opened, target):
                 raise
-            self._refused = error.errno != errno.EMLINK
-            return False
         if self._linked_by_descriptor or self._is(opened, target):
             return True
         self.fs.unlink(target)
         return False
 
     def _is(self, opened: int, target: str) -> bool:
-        mine, there = os.fstat(opened), self.fs.stat(target)
+        """Whether ``target`` is the open file."""
+        try:
+            mine, there = os.fstat(opened), self.fs.stat(target)
+        except OSError:
+            return False
         return (mine.st_dev, mine.st_ino) == (there.device, there.inode)
 
 
