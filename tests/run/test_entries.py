@@ -1,0 +1,735 @@
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsrun.core import codec
+from fsrun.core.errors import NotFoundError, UsageError
+from fsrun.core.records import Finished
+from fsrun.disk.fs import LocalFileSystem
+from fsrun.disk.store import Store
+from fsrun.run.entries import Evaluation, Skip, entries
+from fsrun.run.handover import HandOver
+from fsrun.run.places import queue_state
+from tests.support.clock import FakeClock
+from tests.support.fs import CountingFS, FaultFS
+from tests.support.queue import Context, HandSession, end, evaluator, lock, make_run, outcomes, put_plain, states, where
+
+
+class Run:
+    """A run with a trainer that hands over; evaluators are made by ``evaluate``."""
+
+    def __init__(self, tmp_path: Path, unit: Path | None = None) -> None:
+        self.path = make_run(tmp_path / "run", unit)
+        self.unit = unit or self.path
+        self.ckpt = tmp_path / "ckpt"
+        self.ckpt.mkdir()
+        session = HandSession(LocalFileSystem(), str(self.path), "main", 1)
+        self.warnings: list[str] = []
+        self.trainer = HandOver(session, Store(LocalFileSystem(), str(self.unit), "main", 1), warn=self.warnings.append)
+
+    def hand_over(self, *steps: int, name: str = "step_{}.pt") -> list[str]:
+        made = []
+        for step in steps:
+            path = self.ckpt / name.format(step)
+            path.write_bytes(b"%d" % step)
+            made.append(self.trainer.enqueue_now(path, step=step))
+        return made
+
+    def finish(self, session: int = 1) -> None:
+        record = Finished(main_session=session).to_json()
+        (self.unit / "queue" / "FINISHED").write_bytes(codec.encode_record(record))
+
+    def evaluate(self, context: Context | None = None, **options: Any) -> tuple[Context, Evaluation]:
+        context = context or evaluator(self.path, unit=self.unit)
+        options.setdefault("clock", FakeClock())
+        return context, entries(context, **options)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def done_all(evaluation: Evaluation) -> list[str]:
+    """Evaluate everything: the score is the step."""
+    order = []
+    for entry in evaluation:
+        with entry:
+            order.append(entry.name)
+            entry.done({"eval/acc": entry.step})
+    return order
+
+
+# Order and the end
+
+
+def test_entries_come_by_step_and_the_loop_ends_with_finished(run: Run) -> None:
+    run.hand_over(10_000, 9_000)
+    put_plain(run.path, "handpicked")
+    run.finish()
+    context, evaluation = run.evaluate()
+    assert done_all(evaluation) == ["step_9000.pt", "step_10000.pt", "handpicked"]
+    assert where(run.path) == {}
+    assert [line[0] for line in context.lines] == ["step_9000.pt", "step_10000.pt"]  # main has no step yet
+    assert not (run.path / "claimed" / "eval.1").exists()
+
+
+def test_newest_first(run: Run) -> None:
+    run.hand_over(1, 3, 2)
+    run.finish()
+    assert done_all(run.evaluate(order="newest")[1]) == ["step_3.pt", "step_2.pt", "step_1.pt"]
+
+
+def test_the_latest_alone_skips_the_others_on_record(run: Run) -> None:
+    run.hand_over(1, 3, 2)
+    run.finish()
+    assert done_all(run.evaluate(order="latest")[1]) == ["step_3.pt"]
+    assert outcomes(run.path)[("step_1.pt", 1)].reason == "newer: step_3.pt"
+    assert states(run.path, "step_2.pt") == ["skipped"]
+    assert where(run.path) == {}
+
+
+def test_what_waits_beyond_the_limit_is_dropped_on_record(run: Run) -> None:
+    run.hand_over(1, 2, 3, 4, 5)
+    run.finish()
+    assert done_all(run.evaluate(max_waiting=2)[1]) == ["step_4.pt", "step_5.pt"]
+    assert [states(run.path, f"step_{i}.pt") for i in (1, 2, 3)] == [["skipped"]] * 3
+    assert "more than 2 waiting" in str(outcomes(run.path)[("step_3.pt", 1)].reason)
+
+
+def test_five_hand_overs_while_the_evaluator_is_busy_and_restarted_are_all_evaluated_once(run: Run) -> None:
+    run.hand_over(1)
+    _context, evaluation = run.evaluate()
+    with next(evaluation) as entry:
+        run.hand_over(2, 3, 4, 5)
+        entry.done({})
+    next(evaluation)
+    evaluation.close()
+    end(run.path, "eval", 1)
+    run.finish()
+    assert done_all(run.evaluate(evaluator(run.path, number=2))[1]) == [f"step_{i}.pt" for i in (2, 3, 4, 5)]
+    assert states(run.path, "step_2.pt") == ["returned", "done"]
+
+
+def test_once_takes_what_is_there(run: Run) -> None:
+    run.hand_over(1)
+    clock = FakeClock()
+    assert done_all(run.evaluate(once=True, clock=clock)[1]) == ["step_1.pt"]
+    assert clock.slept == []
+
+
+def test_an_evaluator_waits_while_main_runs_and_ends_when_it_has_finished(run: Run) -> None:
+    clock = FakeClock()
+    context, evaluation = run.evaluate(clock=clock)
+
+    def world(_: float) -> None:
+        if len(clock.slept) == 5:
+            run.hand_over(1)
+        if len(clock.slept) == 8:
+            context.main = (1, "finished", 1)
+
+    clock.on_sleep = world
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert 8 <= len(clock.slept) <= 10
+
+
+def test_after_a_crash_of_main_it_lingers_and_starts_anew_when_main_comes_back(run: Run) -> None:
+    clock = FakeClock()
+    context, evaluation = run.evaluate(clock=clock, linger=600.0)
+    context.main = (1, "crashed", 5)
+
+    def world(_: float) -> None:
+        if len(clock.slept) == 500:
+            context.main = (2, "running", 5)
+        if len(clock.slept) == 520:
+            context.main = (2, "failed", 6)
+
+    clock.on_sleep = world
+    assert done_all(evaluation) == []
+    assert 1119 <= len(clock.slept) <= 1123
+
+
+def test_a_plain_finished_ends_it_when_main_has_finished(run: Run) -> None:
+    (run.path / "queue" / "FINISHED").touch()
+    context, evaluation = run.evaluate()
+    context.main = (1, "finished", 5)
+    assert done_all(evaluation) == []
+
+
+def test_nobody_ends_while_another_holds_a_claim_and_takes_what_comes_back(run: Run) -> None:
+    run.hand_over(1)
+    run.finish()
+    clock = FakeClock()
+    _other, theirs = run.evaluate(evaluator(run.path, job="other"))
+    held = next(theirs)
+    _context, evaluation = run.evaluate(clock=clock)
+    clock.on_sleep = lambda _: held.give_back() if len(clock.slept) == 4 else None
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert states(run.path, "step_1.pt") == ["returned", "done"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"best": "eval/acc"}, {"best": "max:a", "keep": -1}, {"order": "x"}, {"max_waiting": 0}, {"drop": "x"}]
+)
+def test_arguments_that_cannot_work_are_refused_at_once(run: Run, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        run.evaluate(**options)
+
+
+# Outcomes
+
+
+def test_an_outcome_says_everything_about_its_attempt(run: Run) -> None:
+    run.hand_over(1000)
+    clock = FakeClock()
+    context, evaluation = run.evaluate(clock=clock)
+    context.main = (1, "running", 1003)
+    with next(evaluation) as entry:
+        assert (entry.name, entry.step, entry.attempt, entry.kind) == ("step_1000.pt", 1000, 1, "file")
+        assert Path(entry.path).read_bytes() == b"1000"
+        assert entry.meta is not None
+        assert "step_1000.pt step=1000 attempt=1" in repr(entry)
+        clock.advance(7)
+        assert entry.done({"eval/acc": np.float32(0.5), "sub": {"n": True}, "alias": "gsm8k"}, {"note": 3})
+    found = outcomes(run.path)[("step_1000.pt", 1)]
+    assert found.scores == {"eval/acc": 0.5, "sub/n": 1}
+    assert found.details == {"note": "3", "alias": "gsm8k"}
+    assert (found.step, found.main_session, found.lag_steps, found.duration_s) == (1000, 1, 3, 7.0)
+    assert (found.job, found.session, found.by["pid"]) == ("eval", 1, os.getpid())
+    assert found.token == context.session.token
+    assert context.lines == [("step_1000.pt", 1, {"eval/acc": 0.5, "sub/n": 1}, 1000)]
+    assert len(context.warnings) == 1
+    assert "alias" in context.warnings[0]
+
+
+@pytest.mark.parametrize("scores", [None, {}, {"x": float("nan")}, [1, 2], {"a": {"b": object()}}])
+def test_whatever_an_evaluation_returns_ends_its_entry(run: Run, scores: object) -> None:
+    run.hand_over(1)
+    run.finish()
+    for entry in run.evaluate()[1]:
+        with entry:
+            entry.done(scores)
+    assert states(run.path, "step_1.pt") == ["done"]
+
+
+def test_an_exception_is_a_failed_attempt_tried_three_times_while_the_others_go_on(run: Run) -> None:
+    run.hand_over(1, 2)
+    run.finish()
+    seen = []
+    context, evaluation = run.evaluate()
+    for entry in evaluation:
+        with entry:
+            seen.append((entry.name, entry.attempt))
+            if entry.step == 1:
+                raise ValueError("no such tensor")
+            entry.done({})
+    assert seen == [("step_1.pt", 1), ("step_1.pt", 2), ("step_1.pt", 3), ("step_2.pt", 1)]
+    assert states(run.path, "step_1.pt") == ["failed"] * 3
+    assert where(run.path) == {"failed": ["step_1.pt"]}
+    error = outcomes(run.path)[("step_1.pt", 3)].error
+    assert error is not None
+    assert (error["type"], error["message"]) == ("ValueError", "no such tensor")
+    assert "test_entries.py" in error["traceback"]
+    assert queue_state(context.unit).failed == ["step_1.pt"]
+
+
+class Odd(BaseException):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_even_an_exception_that_does_not_print_is_an_outcome(run: Run) -> None:
+    run.hand_over(1)
+    _, evaluation = run.evaluate(once=True)
+    with next(evaluation):
+        raise Odd
+    assert states(run.path, "step_1.pt") == ["failed"]
+
+
+@pytest.mark.parametrize("leaving", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_gives_the_entry_back_and_goes_on(run: Run, leaving: type[BaseException]) -> None:
+    run.hand_over(1)
+    _, evaluation = run.evaluate()
+    with pytest.raises(leaving):  # noqa: PT012 - what leaves the loop is the claim
+        for entry in evaluation:
+            with entry:
+                raise leaving
+    assert states(run.path, "step_1.pt") == ["returned"]
+    assert where(run.path) == {"retry/2": ["step_1.pt"]}
+
+
+def test_skip_and_fail_are_outcomes_with_their_reason(run: Run) -> None:
+    run.hand_over(1, 2, 3)
+    run.finish()
+    for entry in run.evaluate()[1]:
+        with entry:
+            if entry.step == 1:
+                raise Skip("wrong size")
+            if entry.step == 2:
+                entry.skip("not today")
+            elif entry.attempt == 1:
+                entry.fail("engine died", {"code": 9})
+            else:
+                entry.done({})
+    found = outcomes(run.path)
+    assert [found[(f"step_{i}.pt", 1)].reason for i in (1, 2, 3)] == ["wrong size", "not today", "engine died"]
+    assert found[("step_3.pt", 1)].error == {"code": 9}
+    assert states(run.path, "step_3.pt") == ["failed", "done"]
+
+
+def test_a_block_without_an_outcome_is_a_failed_attempt_and_so_is_a_loop_without_one(run: Run) -> None:
+    run.hand_over(1)
+    _, evaluation = run.evaluate()
+    with next(evaluation):
+        pass
+    next(evaluation)
+    entry = next(evaluation)
+    assert entry.attempt == 3
+    assert states(run.path, "step_1.pt") == ["failed", "failed"]
+
+
+def test_a_second_outcome_is_an_error_and_what_is_raised_after_one_is_only_told(run: Run) -> None:
+    run.hand_over(1, 2)
+    context, evaluation = run.evaluate()
+    with next(evaluation) as entry:
+        entry.done({})
+        entry.done({})
+    assert len(context.warnings) == 1
+    assert "has its outcome" in context.warnings[0]
+    assert states(run.path, "step_1.pt") == ["done"]
+
+
+def test_leaving_the_loop_gives_the_entry_back(run: Run) -> None:
+    run.hand_over(1)
+    for _ in run.evaluate()[1]:
+        break
+    assert states(run.path, "step_1.pt") == ["returned"]
+
+
+def test_closing_gives_back_and_the_loop_is_over(run: Run) -> None:
+    run.hand_over(1, 2)
+    _, evaluation = run.evaluate()
+    with evaluation:
+        next(evaluation)
+    assert states(run.path, "step_1.pt") == ["returned"]
+    assert list(evaluation) == []
+
+
+# What was handed over
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_bytes_that_changed_after_the_hand_over_fail_as_changed(run: Run, before: bool) -> None:
+    run.hand_over(1)
+    run.finish()
+    path = run.ckpt / "step_1.pt"
+
+    def rewrite() -> None:
+        path.write_bytes(b"2")
+
+    if before:
+        rewrite()
+    context, evaluation = run.evaluate()
+    for entry in evaluation:
+        with entry:
+            rewrite()
+            assert not entry.done({"eval/acc": 1.0})
+    assert states(run.path, "step_1.pt") == ["failed"] * 3
+    assert {o.reason for o in outcomes(run.path).values()} == {"changed"}
+    assert context.lines == []
+
+
+def test_files_that_come_late_are_waited_for_and_then_named(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    folder = run.ckpt / "checkpoint-5"
+    folder.mkdir()
+    for i in range(6):
+        (folder / f"shard{i}").write_bytes(b"x" * 100)
+    run.trainer.enqueue_now(folder)
+    run.finish()
+    there = run.path / "queue" / "checkpoint-5"
+    (there / "shard5").rename(run.path / "shard5")
+    (there / "shard2").unlink()
+    (there / "shard2").write_bytes(b"x" * 40)
+    clock = FakeClock()
+
+    def world(_: float) -> None:
+        now = Path(next((run.path / "claimed" / "eval.1").iterdir()), "checkpoint-5")
+        if len(clock.slept) == 15:
+            (run.path / "shard5").rename(now / "shard5")
+        if len(clock.slept) == 20:
+            (now / "shard2").unlink()
+            os.link(folder / "shard2", now / "shard2")
+
+    clock.on_sleep = world
+    context, evaluation = run.evaluate(clock=clock)
+    assert done_all(evaluation) == ["checkpoint-5"]
+    assert context.warnings == []
+    run.trainer.enqueue_now(folder, name="gone")
+    (run.path / "queue" / "gone" / "shard5").unlink()
+    clock.on_sleep = None
+    context, evaluation = run.evaluate(clock=clock)
+    assert done_all(evaluation) == []
+    assert states(run.path, "gone") == ["failed"] * 3
+    assert outcomes(run.path)[("gone", 1)].reason == "incomplete"
+    assert "shard5 is missing" in context.warnings[0]
+
+
+def test_a_pipe_in_the_queue_fails_and_does_not_stop_the_others(run: Run) -> None:
+    os.mkfifo(run.path / "queue" / "pipe_1")
+    run.hand_over(2)
+    run.finish()
+    _context, evaluation = run.evaluate()
+    assert done_all(evaluation) == ["step_2.pt"]
+    assert where(run.path) == {"failed": ["pipe_1"]}
+
+
+# best/
+
+
+def test_the_best_are_kept_and_the_first_ones_are_not(run: Run) -> None:
+    run.hand_over(3, 1, 5, 2, 4)
+    run.finish()
+    done_all(run.evaluate(best="max:eval/acc", keep=2)[1])
+    assert where(run.path) == {"best": ["step_4.pt", "step_5.pt"]}
+
+
+def test_a_tie_keeps_the_earlier_step_and_nan_never_wins(run: Run) -> None:
+    run.hand_over(1, 2, 3)
+    run.finish()
+    scores = {1: float("nan"), 2: 0.3, 3: np.float64(0.3)}
+    for entry in run.evaluate(best="min:loss")[1]:
+        with entry:
+            entry.done({"loss": scores[entry.step or 0]})
+    assert where(run.path) == {"best": ["step_2.pt"]}
+
+
+def test_keep_0_keeps_all_and_what_has_no_score_is_neither_ranked_nor_deleted(run: Run) -> None:
+    run.hand_over(1, 2, 3)
+    run.finish()
+    context, evaluation = run.evaluate(best="max:acc", keep=1)
+    for entry in evaluation:
+        with entry:
+            entry.done({"acc": 1.0} if entry.step != 2 else {"other": 5})
+    assert where(run.path) == {"best": ["step_1.pt", "step_2.pt"]}
+    assert sum("no score" in w for w in context.warnings) == 1
+
+
+def test_keep_0_deletes_nothing(run: Run) -> None:
+    run.hand_over(1, 2, 3)
+    run.finish()
+    done_all(run.evaluate(best="max:eval/acc", keep=0)[1])
+    assert len(where(run.path)["best"]) == 3
+
+
+def test_another_rule_is_an_error_at_the_start_and_no_rule_follows_the_runs(run: Run) -> None:
+    run.evaluate(best="max:eval/acc")
+    for best, keep in (("min:eval/acc", 1), ("max:eval/acc", 2)):
+        with pytest.raises(UsageError, match=r"best\.json"):
+            run.evaluate(best=best, keep=keep)
+    run.hand_over(1, 2)
+    run.finish()
+    done_all(run.evaluate()[1])
+    assert where(run.path) == {"best": ["step_2.pt"]}
+
+
+def test_what_an_earlier_evaluator_left_is_pruned_at_the_start(run: Run) -> None:
+    run.hand_over(1, 2)
+    run.finish()
+    done_all(run.evaluate(best="max:eval/acc", keep=0)[1])
+    (run.path / "best.json").unlink()
+    (run.path / "trash" / ".tmp-eval.1-ab").mkdir()
+    (run.path / "trash" / ".tmp-eval.1-ab" / "left").touch()
+    run.evaluate(best="max:eval/acc", keep=1)
+    assert where(run.path) == {"best": ["step_2.pt"]}
+
+
+# A unit elsewhere
+
+
+def test_a_unit_elsewhere_leaves_what_is_kept_in_the_runs_best(tmp_path: Path) -> None:
+    run = Run(tmp_path, tmp_path / "unit")
+    run.hand_over(1, 2)
+    folder = run.ckpt / "step_3"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "w").write_bytes(b"3")
+    run.trainer.enqueue_now(folder)
+    run.finish()
+    done_all(run.evaluate(best="max:eval/acc", keep=2)[1])
+    assert where(run.unit) == {}
+    assert where(run.path) == {"best": ["step_2.pt", "step_3"]}
+    assert (run.path / "best/step_3/deep/w").read_bytes() == b"3"
+
+
+def test_a_unit_that_goes_away_is_unreachable_and_never_empty(tmp_path: Path) -> None:
+    run = Run(tmp_path, tmp_path / "unit")
+    run.finish()
+    _, evaluation = run.evaluate()
+    shutil.rmtree(run.unit)
+    with pytest.raises(NotFoundError, match="unit"):
+        next(evaluation)
+
+
+# Plain writers and plain loops
+
+
+def test_a_plain_writer_that_reuses_its_name_gets_the_next_one_each_time(run: Run) -> None:
+    _context, evaluation = run.evaluate(best="max:eval/acc", keep=0)
+    seen = []
+    for i in range(3):
+        put_plain(run.path, "latest_5.pt", b"%d" % i)
+        with next(evaluation) as entry:
+            seen.append((entry.name, Path(entry.path).read_bytes()))
+            entry.done({"eval/acc": i})
+    assert seen == [("latest_5.pt", b"0"), ("latest_5~2.pt", b"1"), ("latest_5~3.pt", b"2")]
+    assert [Path(run.path, "best", name).read_bytes() for name, _ in seen] == [b"0", b"1", b"2"]
+
+
+def test_a_name_in_use_by_another_evaluator_is_told_apart_at_the_outcome(run: Run) -> None:
+    put_plain(run.path, "x_1.pt", b"first")
+    _, one = run.evaluate(evaluator(run.path, job="one"), best="max:eval/acc", keep=0)
+    first = next(one)
+    put_plain(run.path, "x_1.pt", b"second")
+    _, two = run.evaluate(evaluator(run.path, job="two"))
+    with next(two) as second:
+        second.done({"eval/acc": 2})
+    with first:
+        first.done({"eval/acc": 1})
+    assert where(run.path) == {"best": ["x_1.pt", "x_1~2.pt"]}
+    assert (run.path / "best/x_1.pt").read_bytes() == b"second"
+    assert outcomes(run.path)[("x_1~2.pt", 1)].scores == {"eval/acc": 1}
+
+
+def test_what_the_trainer_said_of_a_reused_name_goes_along(run: Run) -> None:
+    put_plain(run.path, "a.pt", b"plain")
+    _, evaluation = run.evaluate(evaluator(run.path, job="other"), once=True)
+    done_all(evaluation)
+    path = run.ckpt / "a.pt"
+    path.write_bytes(b"handed over")
+    run.trainer.enqueue_now(path, step=77)
+    run.finish()
+    _context, evaluation = run.evaluate()
+    done_all(evaluation)
+    assert outcomes(run.path)[("a~2.pt", 1)].step == 77
+
+
+def test_names_that_are_no_entries_are_told_once_and_left(run: Run) -> None:
+    (run.path / "queue" / "bad\nname").touch()
+    (run.path / "queue" / "half.pt.tmp").touch()
+    run.finish()
+    context, evaluation = run.evaluate()
+    assert done_all(evaluation) == []
+    assert len(context.warnings) == 1
+    assert (run.path / "queue" / "bad\nname").exists()
+
+
+def test_a_plain_loop_beside_it_is_noticed_once_and_other_evaluators_are_not(run: Run) -> None:
+    run.hand_over(1, 2, 3, 4, 5)
+    context, evaluation = run.evaluate()
+    with next(evaluation) as entry:
+        entry.done({})
+    _, other = run.evaluate(evaluator(run.path, job="other"))
+    with next(other) as entry:
+        entry.done({})
+    with next(evaluation) as entry:
+        entry.done({})
+    assert context.warnings == []
+    (run.path / "queue" / "step_4.pt").unlink()
+    (run.path / "queue" / "step_5.pt").unlink()
+    run.finish()
+    done_all(evaluation)
+    assert len(context.warnings) == 1
+    assert "step_4.pt" in context.warnings[0]
+    assert "without a claim" in context.warnings[0]
+
+
+def test_an_entry_that_goes_from_under_our_feet_is_no_error(run: Run) -> None:
+    run.hand_over(1, 2)
+    run.finish()
+    fs = FaultFS()
+    fs.on("rename", match="queue/step_1.pt", before=lambda _: (run.path / "queue" / "step_1.pt").unlink())
+    _, evaluation = run.evaluate(evaluator(run.path, fs))
+    assert done_all(evaluation) == ["step_2.pt"]
+
+
+def test_a_claim_whose_file_the_users_code_removes_is_still_done(run: Run) -> None:
+    run.hand_over(1)
+    _, evaluation = run.evaluate(once=True)
+    with next(evaluation) as entry:
+        os.remove(entry.path)
+        assert entry.done({"eval/acc": 1})
+    assert states(run.path, "step_1.pt") == ["done"]
+
+
+# False verdicts, recovery, errors
+
+
+def test_an_evaluator_that_was_taken_for_dead_adopts_its_entry_and_its_scores_count_once(run: Run) -> None:
+    run.hand_over(1)
+    context, evaluation = run.evaluate()
+    entry = next(evaluation)
+    context.session.go_on()
+    evaluation._attempts.adopt()
+    assert entry.path == str(run.path / "claimed/eval.2/2/step_1.pt")
+    with entry:
+        assert entry.done({"eval/acc": 1})
+    assert states(run.path, "step_1.pt") == ["returned", "done"]
+    assert where(run.path) == {}
+
+
+def test_the_adoption_needs_no_call_of_the_users_code(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.hand_over(1)
+    context = evaluator(run.path)
+    context.session.timing = type(context.session.timing)(0.2)
+    _, evaluation = run.evaluate(context)
+    entry = next(evaluation)
+    context.session.go_on()
+    for _ in range(2000):
+        if entry.attempt == 2:
+            break
+        evaluation._attempts._stop.wait(0.005)
+    assert entry.attempt == 2
+    evaluation.close()
+
+
+def test_scores_that_come_after_the_entry_was_given_to_another_are_dropped(run: Run) -> None:
+    run.hand_over(1)
+    run.finish()
+    context, evaluation = run.evaluate()
+    entry = next(evaluation)
+    end(run.path, "eval", 1, "crashed")
+    _, other = run.evaluate(evaluator(run.path, job="other"))
+    assert done_all(other) == ["step_1.pt"]
+    with entry:
+        assert not entry.done({"eval/acc": 99})
+    assert states(run.path, "step_1.pt") == ["lost", "done"]
+    assert outcomes(run.path)[("step_1.pt", 2)].scores == {"eval/acc": 1}
+    assert context.lines == []
+    assert "taken for dead" in context.warnings[0]
+
+
+def test_a_fenced_evaluator_ends_quietly_and_an_outcome_it_got_in_counts(run: Run) -> None:
+    run.hand_over(1, 2)
+    context, evaluation = run.evaluate()
+    with next(evaluation) as entry:
+        context.session.fenced = True
+        assert entry.done({"eval/acc": 1})
+    assert list(evaluation) == []
+    assert len(context.warnings) == 1
+    end(run.path, "eval", 1, "crashed")
+    run.finish()
+    assert done_all(run.evaluate(evaluator(run.path, number=2))[1]) == ["step_2.pt"]
+    assert states(run.path, "step_1.pt") == ["done"]
+
+
+def test_claims_of_a_dead_session_are_recovered_and_given_up_after_ten(run: Run) -> None:
+    run.hand_over(1)
+    for number in range(1, 11):
+        _, evaluation = run.evaluate(evaluator(run.path, number=number))
+        assert next(evaluation).attempt == number
+        evaluation._attempts.current = None  # the process is gone
+        evaluation._closed = True
+        end(run.path, "eval", number, "crashed")
+    run.finish()
+    assert done_all(run.evaluate(evaluator(run.path, number=11))[1]) == []
+    assert states(run.path, "step_1.pt") == ["lost"] * 10
+    assert where(run.path) == {"failed": ["step_1.pt"]}
+
+
+def test_a_session_whose_beat_stands_still_is_closed_and_its_claim_recovered(run: Run) -> None:
+    run.hand_over(1)
+    run.finish()
+    other, theirs = run.evaluate(evaluator(run.path, job="other"))
+    next(theirs)
+    (run.path / "jobs" / f"other.1.{other.session.token}.beat.0").touch()
+    lock(run.path, "other", 1, token=other.session.token)
+    clock = FakeClock()
+    _, evaluation = run.evaluate(clock=clock)
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert 30 <= clock.monotonic() - 1000 <= 40
+    assert states(run.path, "step_1.pt") == ["lost", "done"]
+    record = codec.decode_record((run.path / "jobs" / "other.1.end").read_bytes())
+    assert record is not None
+    assert (record["status"], record["reason"]) == ("crashed", "expired")
+
+
+def test_a_folder_that_fails_for_a_while_is_tried_again(run: Run) -> None:
+    run.hand_over(1)
+    run.finish()
+    fs = FaultFS()
+    fs.fail("create", match="/evals/", error=errno.ENOSPC, times=3)
+    fs.fail("rename", match="/trash/", error=errno.EIO, times=2)
+    _context, evaluation = run.evaluate(evaluator(run.path, fs))
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert states(run.path, "step_1.pt") == ["done"]
+    assert where(run.path) == {}
+
+
+def test_a_folder_that_stays_unusable_is_an_error_and_the_claim_comes_home_later(run: Run) -> None:
+    run.hand_over(1)
+    run.finish()
+    fs = FaultFS()
+    fs.fail("create", match="/evals/", error=errno.ENOSPC, times=1 << 30)
+    _, evaluation = run.evaluate(evaluator(run.path, fs))
+    with pytest.raises(OSError, match="No space"):
+        with next(evaluation) as entry:
+            entry.done({"eval/acc": 1})
+    fs.clear()
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert states(run.path, "step_1.pt") in (["failed", "done"], ["returned", "done"])
+
+
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.EIO])
+@pytest.mark.parametrize("step", ["claimed/eval.1/1", "best/step_1.pt"])
+def test_a_rename_whose_reply_was_lost_is_found_to_have_happened(run: Run, error: int, step: str) -> None:
+    run.hand_over(1)
+    run.finish()
+    fs = FaultFS()
+    fs.fail("rename", match=step, error=error, happened=True)
+    _, evaluation = run.evaluate(evaluator(run.path, fs), best="max:eval/acc")
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert where(run.path) == {"best": ["step_1.pt"]}
+    assert states(run.path, "step_1.pt") == ["done"]
+
+
+def test_half_an_outcome_where_links_are_refused_does_not_stop_a_recovery(run: Run) -> None:
+    run.hand_over(1)
+    run.finish()
+    _, evaluation = run.evaluate()
+    next(evaluation)
+    evaluation._attempts.current, evaluation._closed = None, True
+    (run.path / "evals" / "step_1.pt.1.json").write_bytes(b'{"entry": "st')
+    end(run.path, "eval", 1, "crashed")
+    fs = FaultFS()
+    fs.fail("link", match="/evals/", error=errno.EPERM, times=1 << 30)
+    _, evaluation = run.evaluate(evaluator(run.path, fs, number=2))
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert states(run.path, "step_1.pt") == ["lost", "done"]
+
+
+# What it costs (calls through the seam; kept as limits: protocol.md 11)
+
+
+def test_a_claim_an_outcome_and_a_move_cost_a_fixed_number_of_calls(run: Run) -> None:
+    run.hand_over(1, 2)
+    fs = CountingFS()
+    _context, evaluation = run.evaluate(evaluator(run.path, fs), best="max:eval/acc", clock=FakeClock())
+    with next(evaluation) as entry:  # folders are made and metas read once
+        entry.done({"eval/acc": 0})
+    fs.reset()
+    entry = next(evaluation)
+    claim = fs.total
+    fs.reset()
+    with entry:
+        entry.done({"eval/acc": 1})
+    settle = fs.total
+    assert claim <= 14, fs.seen
+    assert settle <= 30, [str(o) for o in fs.seen]
