@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from fsrun.core.values import numeric_leaves
+from fsrun.core.values import numeric_leaves, text_leaves
 
 PREFIX = "eval/"
 """Put before a score whose name has no ``/`` of its own."""
@@ -84,7 +84,7 @@ def result_of(returned: object) -> Result:
     scores: dict[str, float] = {}
     for name, value in numbers.items():
         scores[name if "/" in name else PREFIX + name] = value
-    return Result(scores, dict(others))
+    return Result(scores, text_leaves(returned, others))
 
 
 def _name(value: object) -> str:

@@ -25,6 +25,7 @@ TAG_BYTES = 512
 RESERVED_TAGS = frozenset({"step", "time", "entry"})
 LEAVES_DEPTH = 8
 LEAVES_COUNT = 10_000
+LEAF_TEXT = 2_000
 
 _UNWRAPS = 3
 _TEXT = 60
@@ -140,6 +141,23 @@ def numeric_leaves(scores: object) -> tuple[dict[str, int | float], dict[str, st
         if reason:
             others[printable(tag)] = reason
     return numbers, others
+
+
+def text_leaves(scores: object, others: Mapping[str, str]) -> dict[str, str]:
+    """What stands in ``scores`` under the tags of ``others`` (of ``numeric_leaves``), as text of bounded length.
+
+    Where it cannot be found or shown again, the reason that ``others`` gives. Never raises.
+    """
+    found: dict[str, str] = {}
+    for tag, why in others.items():
+        value: object = scores
+        try:
+            for part in tag.split("/") if tag else ():
+                value = value[part]  # type: ignore[index]
+            found[tag or "result"] = str(value)[:LEAF_TEXT]
+        except Exception:  # noqa: BLE001 - a tag with a slash of its own, or a value that does not print
+            found[tag or "result"] = why
+    return found
 
 
 def printable(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from fsrun.core.errors import HeldError, UsageError
 from fsrun.core.queue import Claim
 from fsrun.core.states import OutcomeState
-from fsrun.core.values import numeric_leaves, printable
+from fsrun.core.values import numeric_leaves, printable, text_leaves
 
 _TRACEBACK_BYTES = 20_000
 _LEAVING = (KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -121,7 +121,7 @@ class Entry:
         if others:
             shown = ", ".join(f"{printable(tag) or 'the result'}: {why}" for tag, why in list(others.items())[:5])
             self._settler.warn(f"scores of {self.name}: no number in {shown}")
-        text = {str(k): str(v)[:2000] for k, v in (details or {}).items()} | _texts(scores, others)
+        text = {str(k): str(v)[:2000] for k, v in (details or {}).items()} | text_leaves(scores, others)
         fields: dict[str, Any] = {"scores": numbers, "details": text}
         if engine is not None:
             fields["engine"] = dict(engine)
@@ -199,17 +199,3 @@ def describe(error: BaseException) -> dict[str, Any]:
         "message": message[:2000],
         "traceback": text[-_TRACEBACK_BYTES:],
     }
-
-
-def _texts(scores: object, others: Mapping[str, str]) -> dict[str, str]:
-    """What stands in ``scores`` under the tags that hold no number, as short text."""
-    found: dict[str, str] = {}
-    for tag, why in others.items():
-        value: object = scores
-        try:
-            for part in tag.split("/") if tag else ():
-                value = value[part]  # type: ignore[index]
-            found[tag or "result"] = str(value)[:2000]
-        except Exception:  # noqa: BLE001 - a tag with a slash of its own, or a value that does not print
-            found[tag or "result"] = why
-    return found

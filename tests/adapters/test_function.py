@@ -94,7 +94,7 @@ def test_scores_come_back_with_a_prefix_and_the_function_stays_loaded(file: Path
         assert evaluator.evaluate(request("a")).scores == {"eval/acc": 0.5, "math/acc": 1, "eval/calls": 1}
         result = evaluator.evaluate(request("b"))
         assert result.scores["eval/calls"] == 2
-        assert "note" in result.details
+        assert result.details == {"note": "text"}
     finally:
         evaluator.close()
 

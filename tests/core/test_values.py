@@ -19,7 +19,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsrun.core.values import INT_MAX, INT_MIN, LEAVES_COUNT, as_number, as_step, check_tag, numeric_leaves, printable
+from fsrun.core.values import (
+    INT_MAX,
+    INT_MIN,
+    LEAVES_COUNT,
+    as_number,
+    as_step,
+    check_tag,
+    numeric_leaves,
+    printable,
+    text_leaves,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -427,3 +437,20 @@ def test_a_name_that_passes_can_be_written(name: str) -> None:
     if check_tag(name) is None:
         assert 0 < len(name.encode("utf-8")) <= 512
         assert len(name.splitlines()) == 1
+
+
+def test_leaves_that_are_no_numbers_are_kept_as_text() -> None:
+    scores = {"acc": 0.5, "alias": "gsm8k", "sub": {"l": [1, 2]}, "a/b": "slash", "none": None}
+    _, others = numeric_leaves(scores)
+    kept = text_leaves(scores, others)
+    assert kept == {"alias": "gsm8k", "sub/l": "[1, 2]", "a/b": others["a/b"], "none": "None"}
+    assert text_leaves("words", numeric_leaves("words")[1]) == {"result": "words"}
+    assert text_leaves({"a": "x" * 5_000}, {"a": "a string"}) == {"a": "x" * 2_000}
+
+
+def test_a_leaf_that_cannot_be_shown_leaves_its_reason() -> None:
+    class Mute:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert text_leaves({"a": Mute()}, {"a": "a Mute"}) == {"a": "a Mute"}
