@@ -232,10 +232,10 @@ class Standing(Enum):
 
 def standing(chain: Chain, session: int, token: str) -> tuple[Standing, int]:
     """Where the holder of ``session`` stands, and the count of its beat (0 where it has none)."""
-    if chain.highest > session:
-        return Standing.FENCED, 0
     if session not in chain.locks:
         return Standing.ELSEWHERE, 0
+    if chain.highest > session:
+        return Standing.FENCED, 0
     if session in chain.ends:
         return Standing.CLOSED, 0
     beats = chain.beats_of(session, token)

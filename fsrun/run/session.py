@@ -270,11 +270,7 @@ class Session:
 
     def _moved_on(self, where: Standing, chain: Chain) -> bool:
         try:
-            lock = steps.read_lock(self.store, self.job, self.number) if where is not Standing.ELSEWHERE else None
-            if where is Standing.ELSEWHERE or (lock is not None and lock.token != self.token):
-                self._gone()
-                return False
-            if lock is None:
+            if not self._is_here(where):
                 return False
             if where is Standing.FENCED:
                 return self._fenced_by(chain)
@@ -283,6 +279,15 @@ class Session:
             return self._go_on(chain)
         except (OSError, FsrunError):
             return False
+
+    def _is_here(self, where: Standing) -> bool:
+        """Whether this is the folder that the session was opened in: its beat proves it, or else its lock must."""
+        if where is Standing.HOLDS:
+            return True
+        lock = None if where is Standing.ELSEWHERE else steps.read_lock(self.store, self.job, self.number)
+        if where is Standing.ELSEWHERE or (lock is not None and lock.token != self.token):
+            self._gone()
+        return lock is not None and lock.token == self.token
 
     def _go_on(self, chain: Chain) -> bool:
         """Closed while alive, and still the highest: put the missing end, open the next session, go on."""
@@ -401,9 +406,7 @@ class Session:
         chain = self._look()
         if chain is None:
             return False
-        where, _ = sessions.standing(chain, self.number, self.token)
-        if where is Standing.ELSEWHERE:
-            self._gone()
+        if not self._is_here(sessions.standing(chain, self.number, self.token)[0]):
             return False
         stands = steps.put_end(self.store, steps.own_end(self._ending, self.lock, self._clock))
         if stands is None:

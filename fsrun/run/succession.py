@@ -50,6 +50,7 @@ class Opening:
         """Open the session after a closed one; None: somebody else has opened it.
 
         ``fence``: what the living holder of the last session states, which then goes on; without it, it is read.
+        Raises ``InvalidError`` where the last session was opened under a protocol that this version must not write.
 
         After a crash: a beat without a lock (removed by later openers), or an open session that expires.
         """
@@ -57,6 +58,7 @@ class Opening:
         store = Store(self.fs, self.run_dir, self.job, number)
         continues = fence is not None
         if fence is None and chain.highest:
+            steps.read_lock(store, self.job, chain.highest)  # raises for a protocol that must not be written under
             fence = steps.fence_of(store, self.job, chain.highest, self.counted)
         token = identity.new_token()
         began = self.clock.monotonic()

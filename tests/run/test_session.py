@@ -246,6 +246,13 @@ class TestOpening:
             world.open()
         assert world.names() == ["main.1.lock"]
 
+    def test_nor_is_a_closed_session_of_an_unknown_protocol_followed(self, world: World) -> None:
+        world.store.put_if_absent("jobs", "main.1.lock", codec.encode_record({"protocol": "2.0"}))
+        world.store.put_if_absent("jobs", "main.1.end", codec.encode_record({}))
+        with pytest.raises(InvalidError, match=r"main\.1\.lock"):
+            world.open()
+        assert world.names() == ["main.1.end", "main.1.lock"]
+
     def test_a_lock_with_an_odd_holder_is_still_watched(self, world: World) -> None:
         lock = {"protocol": "1.0", "job": "main", "session": 1, "token": "aaaaaaaa", "timeout": 3, "holder": {"pid": 3}}
         world.store.put_if_absent("jobs", "main.1.lock", codec.encode_record(lock))
@@ -535,6 +542,17 @@ class TestFalseVerdict:
         assert (session.number, session.state) == (2, "open")
         assert listener.events() == ["acknowledged", "continued"]
 
+    @pytest.mark.parametrize("lock", ["main.1.lock", "main.2.lock"])
+    def test_a_lock_that_shows_no_content_yet_decides_nothing(self, world: World, lock: str) -> None:
+        session = world.open()
+        world.falsely_close(session)
+        world.open(THERE)
+        world.fs.on("read", match=lock, change=lambda data: data[:-1])
+        assert not session.beat()
+        assert session.state == "open"
+        assert not session.beat()
+        assert session.state == "fenced"
+
     def test_an_unreadable_lock_of_the_successor_decides_nothing(self, world: World) -> None:
         session = world.open()
         world.falsely_close(session)
@@ -607,6 +625,8 @@ class TestMovedAway:
         assert session.state == "gone"
         other = world.open(THERE)
         assert not session.beat()
+        assert session.close({"status": "failed"}, timeout=1) is None
+        assert other.beat()
         other.close({"status": "finished"})
         assert not session.beat()
         assert session.close({"status": "finished"}, timeout=1) is None
@@ -683,6 +703,14 @@ class TestClosing:
         assert (world.end(1).status, world.end(1).token) == ("finished", session.token)
         assert world.open(THERE).number == 2
 
+    def test_an_end_of_somebody_else_that_shows_no_content_yet_is_waited_for(self, world: World) -> None:
+        session = world.open()
+        world.falsely_close(session)
+        world.fs.on("read", match="main.1.end", change=lambda data: data[:-1])
+        end = session.close({"status": "finished"})
+        assert end is not None
+        assert (end.session, end.status) == (2, "finished")
+
     def test_fenced_it_leaves_the_end_that_stands(self, world: World) -> None:
         session = world.open()
         session.listener = listener = Listener({})
@@ -757,11 +785,11 @@ class TestCalls:
         assert self.cost(counting) == {"names": 1}
         session.close({"status": "finished"})
         assert self.cost(counting) == put | {"names": 1, "unlink": 2}
-        # The next session: also reads the end, and lists the run folder and scalars/ for the fence.
+        # The next session: also reads the last lock and end, and lists the run folder and scalars/ for the fence.
         world.log(b"{}\n")
         self.cost(counting)
         world.open(fs=counting)
-        assert self.cost(counting) == put | {"names": 3, "create": 2, "read": 1, "open": 1}
+        assert self.cost(counting) == put | {"names": 3, "create": 2, "read": 2, "open": 1}
 
 
 class TestThread:
