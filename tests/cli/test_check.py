@@ -329,7 +329,8 @@ def test_fix_closes_what_is_proved_dead_and_brings_its_work_home(
     assert [n for n in os.listdir(run.path / "jobs") if ".beat." in n or ".taken." in n] == []
     assert os.listdir(run.path / "trash") == []
     assert not (run.path / "evals/.tmp-eval.2-00").exists()
-    assert json.loads((run.path / "run.json").read_text())["status"] == "crashed"
+    view = json.loads((run.path / "run.json").read_text())
+    assert (view["status"], view["step"]) == ("crashed", 11)
     assert "step" in fsrun("export", "big", "-o", "-", "--format", "csv", root=tmp_path).stdout
 
 

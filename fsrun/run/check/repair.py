@@ -20,6 +20,7 @@ from fsrun.disk.store import Store
 from fsrun.run import chain as chains
 from fsrun.run import views
 from fsrun.run.check.finding import Picture, read_holder
+from fsrun.run.listing import last_logged_step
 from fsrun.run.moves import Moves
 from fsrun.run.outside import Outside
 from fsrun.run.places import known_facts
@@ -80,7 +81,7 @@ def view_of(picture: Picture, now: Chain) -> views.View:
         heartbeat=end.ended,
         opened=lock.opened,
         ended=end.ended or None,
-        step=end.step,
+        step=end.step if end.step is not None else last_logged_step(picture.fs, picture.path, now.job, now.highest),
         holder=lock.holder,
         config=lock.config,
         summary=end.summary,
