@@ -86,6 +86,7 @@ class Evaluation(Iterator[Entry]):
         self._seen: set[str] = set()
         self._gone_since: tuple[int, float] | None = None
         self._quiet = 0
+        self._due = clock.monotonic()
         self._attempts.persist(lambda: self._begin(rule))
 
     def _begin(self, rule: BestRule | None) -> None:
@@ -138,9 +139,8 @@ class Evaluation(Iterator[Entry]):
 
     def _step(self) -> Entry | None:
         """One look: skip, claim, or wait. None: look again, or the end (``_closed``)."""
-        held = self._recovery.look()
-        for claim in held.own:
-            self._attempts.bring_home(claim)
+        if self._clock.monotonic() >= self._due:
+            self._recover()
         seen = places.look(self._moves.unit, elsewhere=self._moves.elsewhere)
         self._notice(seen)
         planned = self._choose(self._waiting(seen))
@@ -151,10 +151,18 @@ class Evaluation(Iterator[Entry]):
             self._quiet = 0
             self._forget(planned.next)
             return self._attempts.claim(planned.next)
-        self._wait_or_end(bool(held.others), seen.finished)
+        self._wait_or_end(seen.finished)
         return None
 
-    def _wait_or_end(self, held: bool, finished: int | None) -> None:
+    def _recover(self) -> bool:
+        """Bring home what closed sessions hold; whether other open ones hold something."""
+        claims = self._recovery.look()
+        for claim in claims.own:
+            self._attempts.bring_home(claim)
+        self._due = self._clock.monotonic() + self._recovery.interval
+        return bool(claims.others)
+
+    def _wait_or_end(self, finished: int | None) -> None:
         main = self._attempts.main() or MainState(0, "unknown")
         now = self._clock.monotonic()
         if main.status not in ("failed", "crashed"):
@@ -162,14 +170,14 @@ class Evaluation(Iterator[Entry]):
         elif self._gone_since is None or self._gone_since[0] != main.session:
             self._gone_since = (main.session, now)
         silent = now - self._gone_since[1] if self._gone_since else 0.0
-        why = decide_end(waiting=False, held=held, finished=finished, main=main, silent=silent, linger=self._linger)
+        ends = partial(decide_end, waiting=False, finished=finished, main=main, silent=silent, linger=self._linger)
+        why = ends(held=False) and ends(held=self._recover())
         # An entry on its way from a claim back to retry/ may be missed by one look, not by two.
         self._quiet = self._quiet + 1 if why else 0
         if self._once or self._quiet >= 2:
             self.close()
             return
-        interval = self._recovery.interval
-        self._clock.sleep(self._poll if interval is None else min(self._poll, interval))
+        self._clock.sleep(min(self._poll, self._recovery.interval))
 
     def _waiting(self, seen: places.Look) -> list[Waiting]:
         """What waits, with what orders it; each meta is read once."""

@@ -41,8 +41,8 @@ class Recovery:
         self._me = me
         self._watch_main = watch_main
         self._watches: dict[tuple[str, int], tuple[Watch, Lock | None]] = {}
-        self.interval: float | None = None
-        """How soon to look again while a session is being watched, in seconds; None: nothing is watched."""
+        self.interval = moves.session.timing.beat_interval
+        """Seconds after which to look again: a sixth of the shortest timeout of those that are watched."""
 
     def look(self) -> Claims:
         """Recover the claims of closed sessions; returns those that open sessions hold.
@@ -54,7 +54,7 @@ class Recovery:
         standing = places.claims(self._moves.unit)
         own = [c for c in standing if c.owner == (session.job, session.number)]
         found = [c for c in standing if c.owner != (session.job, session.number)]
-        self.interval = None
+        self.interval = session.timing.beat_interval
         if not found and not self._watch_main:
             return Claims(own, [])
         chains = self._chains({c.owner for c in found})
@@ -94,7 +94,10 @@ class Recovery:
 
     def _judge(self, seen: Chain, number: int, started: float, ended: float) -> bool:
         """Watch one open session of another job; True where it was closed."""
-        watch, lock = self._watched(seen.job, number)
+        try:
+            watch, lock = self._watched(seen.job, number)
+        except InvalidError:
+            return False  # Of a newer protocol: not ours to close.
         reason, beats = "", seen.beats_of(number, watch.token)
         verdict = watch.observe(started, ended, seen)
         if lock is not None and identity.proved_dead(_holder(lock), self._me):
@@ -102,8 +105,7 @@ class Recovery:
         elif verdict.may_close:
             reason, beats = "expired", verdict.beats
         if not reason:
-            interval = watch.timing.look_interval
-            self.interval = interval if self.interval is None else min(self.interval, interval)
+            self.interval = min(self.interval, watch.timing.beat_interval)
             return False
         del self._watches[(seen.job, number)]
         return chain.close_session(
@@ -121,8 +123,7 @@ class Recovery:
         """The watch over a session; a lock that cannot be read yet is read again at each look."""
         watch, lock = self._watches.get((job, number), (None, None))
         if lock is None:
-            with suppress(InvalidError):
-                lock = chain.read_lock(self._moves.runs, job, number)
+            lock = chain.read_lock(self._moves.runs, job, number)
             if lock is not None:
                 timeout = min(max(float(lock.timeout), MIN_TIMEOUT), MAX_TIMEOUT)
                 watch = Watch(Timing(timeout), number, lock.token)

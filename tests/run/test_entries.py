@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,7 @@ def test_even_an_exception_that_does_not_print_is_an_outcome(run: Run) -> None:
 def test_an_interrupt_gives_the_entry_back_and_goes_on(run: Run, leaving: type[BaseException]) -> None:
     run.hand_over(1)
     _, evaluation = run.evaluate()
-    with pytest.raises(leaving):  # noqa: PT012 - what leaves the loop is the claim
+    with pytest.raises(leaving):  # noqa: PT012
         for entry in evaluation:
             with entry:
                 raise leaving
@@ -661,6 +662,24 @@ def test_a_session_whose_beat_stands_still_is_closed_and_its_claim_recovered(run
     assert (record["status"], record["reason"]) == ("crashed", "expired")
 
 
+def test_a_session_under_a_newer_protocol_is_not_closed(run: Run) -> None:
+    lock(run.path, "main", 2, protocol="2.0")
+    clock = FakeClock()
+    context, evaluation = run.evaluate(clock=clock)
+    clock.on_sleep = lambda _: setattr(context, "main", (2, "finished", 0)) if len(clock.slept) == 100 else None
+    assert list(evaluation) == []
+    assert not (run.path / "jobs" / "main.2.end").exists()
+
+
+def test_main_found_dead_is_closed_by_the_evaluator(run: Run) -> None:
+    clock = FakeClock()
+    context, evaluation = run.evaluate(clock=clock, linger=0)
+    ended = run.path / "jobs" / "main.1.end"
+    clock.on_sleep = lambda _: setattr(context, "main", (1, "crashed", 0)) if ended.exists() else None
+    assert list(evaluation) == []
+    assert 30 <= clock.monotonic() - 1000 - 120 <= 45
+
+
 def test_a_folder_that_fails_for_a_while_is_tried_again(run: Run) -> None:
     run.hand_over(1)
     run.finish()
@@ -721,15 +740,31 @@ def test_half_an_outcome_where_links_are_refused_does_not_stop_a_recovery(run: R
 def test_a_claim_an_outcome_and_a_move_cost_a_fixed_number_of_calls(run: Run) -> None:
     run.hand_over(1, 2)
     fs = CountingFS()
-    _context, evaluation = run.evaluate(evaluator(run.path, fs), best="max:eval/acc", clock=FakeClock())
-    with next(evaluation) as entry:  # folders are made and metas read once
+    clock = FakeClock()
+    _, evaluation = run.evaluate(evaluator(run.path, fs), best="max:eval/acc", clock=clock)
+    with next(evaluation) as entry:  # makes the claim's folders
         entry.done({"eval/acc": 0})
     fs.reset()
     entry = next(evaluation)
-    claim = fs.total
+    assert dict(fs.counts) == {"names": 5, "rename": 1, "read": 1, "open": 1}, [str(o) for o in fs.seen]
     fs.reset()
     with entry:
         entry.done({"eval/acc": 1})
-    settle = fs.total
-    assert claim <= 14, fs.seen
-    assert settle <= 30, [str(o) for o in fs.seen]
+    outcome_and_check = {"create": 1, "link": 1, "unlink": 1, "sync_folder": 1, "names": 1, "open": 1}
+    move = {"rename": 1, "sync_folder": 1}
+    prune_one_of_two = {"names": 2, "read": 2, "mkdir": 1, "rename": 1, "unlink": 1}
+    parts = [Counter(outcome_and_check), Counter(move), Counter(prune_one_of_two)]
+    assert fs.counts == sum(parts, Counter()), [str(o) for o in fs.seen]
+
+
+def test_an_idle_look_costs_two_listings_and_a_recovery_every_sixth_of_the_timeout(run: Run) -> None:
+    fs = CountingFS()
+    clock = FakeClock()
+    context, evaluation = run.evaluate(evaluator(run.path, fs), clock=clock)
+    fs.reset()
+    clock.on_sleep = lambda _: setattr(context, "main", (1, "finished", 0)) if len(clock.slept) == 10 else None
+    assert list(evaluation) == []
+    looks = 12
+    recoveries = 2 + 3  # each 5 s, and before it ends
+    assert fs.counts["names"] <= 2 * looks + 2 * recoveries + 6, [str(o) for o in fs.seen]
+    assert fs.counts["read"] == 1  # main's lock

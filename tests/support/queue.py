@@ -43,15 +43,9 @@ class HandSession:
 
 
 def lock(run_dir: str | Path, job: str, number: int, **fields: Any) -> None:
-    record = {
-        "job": job,
-        "session": number,
-        "token": f"token{job}{number:03d}",
-        "timeout": 30.0,
-        "holder": {"host": "h"},
-    }
+    record = {"protocol": "1.0", "job": job, "session": number, "token": f"token{job}{number:03d}", "timeout": 30.0}
     path = Path(run_dir, "jobs", layout.lock_name(job, number))
-    path.write_bytes(codec.encode_record(record | fields))
+    path.write_bytes(codec.encode_record(record | {"holder": {"host": "h"}} | fields))
 
 
 def end(run_dir: str | Path, job: str, number: int, status: str = "finished") -> None:
