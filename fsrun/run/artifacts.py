@@ -50,19 +50,19 @@ class Artifacts:
         self._threads: list[threading.Thread] = []
         self._sizes: dict[str, int] = {}
 
-    def add(self, name: str, path: str, type: str | None) -> None:
+    def add(self, name: str, path: str | os.PathLike[str], type: str | None) -> None:
         """Keep ``path`` as the next version of artifact ``name``. Never raises; waits ten seconds at most.
 
         After a crash: a hidden folder that a cleaner removes, or the version without its index line, or all of it.
         """
         try:
             # The thread may outlive the caller's working folder.
-            full = os.path.abspath(os.fspath(path))
+            full = os.path.abspath(os.fsdecode(path))
             thread = threading.Thread(
                 target=self._add, args=(str(name), full, type), name="fsrun-artifact", daemon=True
             )
             thread.start()
-        except (OSError, TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever is given, the training goes on
             self._warn(f"artifact {name!r}: {path} was not kept: {error}")
             return
         thread.join(WAIT)

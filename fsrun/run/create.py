@@ -99,17 +99,26 @@ def choose_timeout(timeout: object, environ: Mapping[str, str]) -> float:
     return seconds
 
 
-def exists(fs: FileSystem, path: str) -> bool:
-    """Whether a run is in ``path``: main was opened once."""
+def exists(fs: FileSystem, where: Location) -> bool:
+    """Whether a run is there: main was opened once.
+
+    Goes down by listings: looking up a name that none has shown could hide it from this host for a minute.
+    """
+    names = (ids.portable(where.project), ids.portable(where.run), layout.JOBS, layout.lock_name(ids.MAIN, 1))
+    folder = where.root
     try:
-        return layout.lock_name(ids.MAIN, 1) in fs.names(f"{path}/{layout.JOBS}")
+        for name in names:
+            if name not in fs.names(folder):
+                return False
+            folder = f"{folder}/{name}"
     except (FileNotFoundError, NotADirectoryError):
         return False
+    return True
 
 
 def require(fs: FileSystem, where: Location, job: str) -> None:
     """Raise ``NotFoundError`` where there is no run for a side job to join; it names the root that was searched."""
-    if exists(fs, where.path):
+    if exists(fs, where):
         return
     raise NotFoundError(
         f"no run {where.run!r} of project {where.project!r} under {where.root}, which job {job!r} could join; "
@@ -135,7 +144,7 @@ def create(fs: FileSystem, where: Location) -> None:
             f"cannot make the run folder {where.path}: {error.strerror or error} ({error.filename}); "
             f"give a root that can be written with root= or ${ROOT_VARIABLE}"
         ) from error
-    if not exists(fs, where.path):
+    if not exists(fs, where):
         _try_out(fs, where, store)
 
 

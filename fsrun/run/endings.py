@@ -72,7 +72,7 @@ def of_exit(code: object) -> Ending:
         # The system keeps eight bits of it, and so the parent sees 0 for 256.
         seen = int(code) & 0xFF
         return Ending("failed", f"exit {seen}", exit_code=seen) if seen else replace(FINISHED, exit_code=0)
-    error = {"type": "SystemExit", "message": _cut(_str(code), _TEXT), "traceback": ""}
+    error = {"type": "SystemExit", "message": _cut(text_of(code), _TEXT), "traceback": ""}
     return Ending("failed", "exit 1", error, exit_code=1)
 
 
@@ -84,7 +84,7 @@ def describe(kind: type[BaseException], error: BaseException, trace: TracebackTy
         text = ""
     return {
         "type": kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
-        "message": _cut(_str(error), _TEXT),
+        "message": _cut(text_of(error), _TEXT),
         "traceback": text if len(text) <= _TRACEBACK else "...\n" + text[-_TRACEBACK:],
     }
 
@@ -119,7 +119,8 @@ def _is_exit(ending: Ending) -> bool:
     return ending.reason is not None and ending.reason.startswith("exit ")
 
 
-def _str(value: object) -> str:
+def text_of(value: object) -> str:
+    """``str(value)``, whatever its methods do."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001 - a user's __str__ may raise anything

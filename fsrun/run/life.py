@@ -32,8 +32,12 @@ _UNSEEN = Ending("finished", "SystemExit was raised, its code was not seen")
 class OpenRun(Protocol):
     """What this module asks of a run."""
 
-    def end_with(self, seen: Ending, wait: float | None) -> None:
-        """End the run, waiting ``wait`` seconds at most (None: as long as ``finish`` does). Never raises."""
+    def begin_end(self, seen: Ending, hurry: float | None) -> float:
+        """Have a thread end the run; returns the seconds it may take: ``hurry``, else what ``finish`` takes."""
+        ...
+
+    def await_end(self, wait: float) -> None:
+        """Wait for that end, ``wait`` seconds at most. Never raises."""
         ...
 
     def forget(self) -> None:
@@ -129,16 +133,18 @@ class Life:
     def _at_exit(self) -> None:
         if not self._open:
             return
-        seen = self.seen()
-        for run in reversed(self._open):
-            run.end_with(seen, None)
+        self._end_all(self.seen(), None)
 
     def _end_by_signal(self, signum: int) -> None:
-        """In the thread of ``Signals``: the runs share the time there is."""
-        deadline = time.monotonic() + END_WAIT - 0.1
-        ending = endings.of_signal(signum)
-        for run in reversed(self._open):
-            run.end_with(ending, max(0.05, deadline - time.monotonic()))
+        """In the thread of ``Signals``."""
+        self._end_all(endings.of_signal(signum), END_WAIT - 0.1)
+
+    def _end_all(self, seen: Ending, hurry: float | None) -> None:
+        """End all open runs at once: they share the time there is."""
+        began = time.monotonic()
+        limits = [(run, run.begin_end(seen, hurry)) for run in reversed(self._open)]
+        for run, limit in limits:
+            run.await_end(max(0.01, limit - (time.monotonic() - began)))
 
     def _in_child(self) -> None:
         forgotten, self._open = self._open, []

@@ -93,7 +93,8 @@ class LiveRun:
         self._order = threading.Event()
         self._done = threading.Event()
         self._stop = threading.Event()
-        self._tags = -1
+        self._ready = threading.Event()
+        self._tags = 0
         self._viewed = 0.0
         self._view_lock = threading.Lock()
         self._opened_at = rfc3339(self.clock.now_ns())
@@ -104,7 +105,7 @@ class LiveRun:
         return self.session.job
 
     def start(self) -> None:
-        """Start the threads and register with the process.
+        """Start the threads, register with the process, write the first view.
 
         After a crash: the session expires; an older FINISHED stands or not, and is not obeyed.
         """
@@ -115,6 +116,13 @@ class LiveRun:
         LIFE.add(self)
         if self.job == ids.MAIN:
             self._prepare_queue()
+        try:
+            if self.job != ids.MAIN:
+                self._warn_of_shared_tags(views.read(self.session.store, self.job).get("summary"))
+            self._write_view(None)
+        except OSError as error:
+            self._tell_of_view(error)
+        self._ready.set()
 
     def _prepare_queue(self) -> None:
         """A new process of main hands over again: an older FINISHED goes."""
@@ -230,13 +238,17 @@ class LiveRun:
         """This is a forked child."""
         self.on_quiet(None)
 
-    def end_with(self, seen: Ending, wait: float | None) -> None:
-        """End the run and wait for it. The first call decides; later ones wait for the same end. Never raises."""
-        limit = self.finish_wait if wait is None else wait
-        self._orders.append((seen, limit, wait is None))
+    def begin_end(self, seen: Ending, hurry: float | None) -> float:
+        """Have the closer end the run; returns the seconds it may take. The first call decides, later ones join it."""
+        limit = self.finish_wait if hurry is None else hurry
+        self._orders.append((seen, limit, hurry is None))
         self._order.set()
-        if not self._done.wait(limit + _CLOSE_MARGIN):
-            self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; the end may be missing")
+        return limit
+
+    def await_end(self, wait: float) -> None:
+        """Wait for the end; where it takes longer, say so and go on."""
+        if not self._done.wait(wait + _CLOSE_MARGIN):
+            self.warn(f"{self.path}: the file system did not answer within {wait:.0f} s; the end may be missing")
         LIFE.remove(self)
 
     # The closer.
@@ -310,27 +322,26 @@ class LiveRun:
     def _keep(self) -> None:
         timing = self.session.timing
         pause = min(5.0, timing.beat_interval)
-        while True:
+        self._ready.wait()
+        while not self._stop.wait(pause):
             try:
                 self._look_around(timing.view_interval)
             except Exception as error:  # noqa: BLE001 - a view is for people; the next round tries again
                 self._tell_of_view(error)
-            if self._stop.wait(pause):
-                return
 
     def _look_around(self, interval: float) -> None:
         tags = len(self.writer.summary())
         new = tags != self._tags
         if new and tags and self.job != ids.MAIN:
-            self._warn_of_shared_tags()
+            self._warn_of_shared_tags(self.writer.summary())
         if new or self.clock.monotonic() - self._viewed >= interval:
             self._write_view(None)
             self._tags = tags
 
-    def _warn_of_shared_tags(self) -> None:
+    def _warn_of_shared_tags(self, ours: object) -> None:
         """A side job that logs what main logs replaces it from its first step on: said once."""
         theirs = views.read(self.session.store, ids.MAIN).get("summary")
-        shared = sorted(set(self.writer.summary()) & set(theirs)) if isinstance(theirs, dict) else []
+        shared = sorted({*ours} & {*theirs}) if isinstance(ours, dict) and isinstance(theirs, dict) else []
         if shared:
             names = ", ".join(shared[:5]) + (" ..." if len(shared) > 5 else "")
             self.notices.warn(
@@ -366,6 +377,6 @@ class LiveRun:
             self._viewed = self.clock.monotonic()
 
 
-def failed(reason: str | None) -> Ending:
+def failed(reason: object) -> Ending:
     """The user's word that the run failed."""
-    return replace(endings.FINISHED, status="failed", reason=reason)
+    return replace(endings.FINISHED, status="failed", reason=None if reason is None else endings.text_of(reason))

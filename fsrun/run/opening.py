@@ -122,7 +122,7 @@ def _assemble(
         side_job=job != ids.MAIN,
         warn=notices.warn,
         strict=bool(arguments["strict"]),
-        may_cut=session.is_protected,
+        is_protected=session.is_protected,
     )
     opened = Opened(
         fs=fs,
@@ -161,5 +161,5 @@ def _unit(
 def _await_run(fs: FileSystem, clock: Clock, where: Location) -> None:
     """Wait for rank 0 to create the run."""
     began = clock.monotonic()
-    while not create.exists(fs, where.path) and clock.monotonic() - began < _RANK_WAIT:
+    while not create.exists(fs, where) and clock.monotonic() - began < _RANK_WAIT:
         clock.sleep(0.2)

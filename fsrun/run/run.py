@@ -236,7 +236,7 @@ class Run:
         After a crash: the version with its index line, or not.
         """
         if self._live is not None and self.active:
-            self._live.artifacts.add(name, os.fspath(path), type)
+            self._live.artifacts.add(name, path, type)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything logged is durable, ``timeout`` seconds at most; whether it is. Never raises.
@@ -254,7 +254,7 @@ class Run:
     def fail(self, reason: str | None = None) -> None:
         """Say that the run failed, whatever the exit code will be. It stays open; the end carries ``reason``."""
         if self._live is not None:
-            self._live.say(failed(None if reason is None else str(reason)))
+            self._live.say(failed(reason))
 
     def finish(self, status: str | None = None, reason: str | None = None) -> None:
         """End the run: hand-overs and log durable, the end put, and the run compacted by its last job.
@@ -279,7 +279,7 @@ class Run:
         live = self._live
         if live is None:
             return
-        live.end_with(seen, None)
+        live.await_end(live.begin_end(seen, None))
         # What is logged from now on is refused by the writer, with one warning.
         self._active = False
         self.summary.seal()

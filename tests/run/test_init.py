@@ -48,7 +48,9 @@ def end(path: str, job: str = "main", session: int = 1) -> dict[str, Any]:
 def test_a_run_is_created_with_its_folders(run: fsrun.Run, tmp_path: Path) -> None:
     assert run.path == f"{tmp_path}/speech/big"
     made = {"jobs", "scalars", "evals", "files", "queue", "meta", "claimed", "retry", "best", "failed", "trash"}
-    until(lambda: made | {"run.json"} == set(os.listdir(run.path)))
+    assert made | {"run.json"} == set(os.listdir(run.path))
+    view = read(Path(run.path, "run.json"))
+    assert (view["status"], view["session"], view["summary"]) == ("running", 1, {})
     assert (run.id, run.project, run.job, run.active) == ("big", "speech", "main", True)
 
 
@@ -114,7 +116,7 @@ def test_a_side_job_that_logs_a_name_of_main_is_told_once(caplog: pytest.LogCapt
     with fsrun.init("speech", run_id="big", timeout=1) as main:
         main.add_scalar({"train/loss": 0.5}, step=1)
         main.flush()
-        until(lambda: "train/loss" in read(Path(main.path, "run.json"))["summary"] if _is_there(main) else False)
+        until(lambda: "train/loss" in read(Path(main.path, "run.json"))["summary"])
         with fsrun.init("speech", run_id="big", job="eval", timeout=1) as side:
             for step in range(3):
                 side.add_scalar({"train/loss": 0.4, "eval/acc": 1.0}, step=step)
@@ -123,8 +125,13 @@ def test_a_side_job_that_logs_a_name_of_main_is_told_once(caplog: pytest.LogCapt
     assert caplog.text.count("what main also logs (train/loss)") == 1
 
 
-def _is_there(run: fsrun.Run) -> bool:
-    return "run.json" in os.listdir(run.path)
+def test_a_side_job_that_goes_on_is_told_at_init(caplog: pytest.LogCaptureFixture) -> None:
+    with fsrun.init("speech", run_id="big") as main:
+        main.add_scalar({"train/loss": 0.5}, step=1)
+    with fsrun.init("speech", run_id="big", job="eval") as side:
+        side.add_scalar({"train/loss": 0.4}, step=1)
+    with fsrun.init("speech", run_id="big", job="eval"):
+        assert "what main also logs (train/loss)" in caplog.text
 
 
 @pytest.mark.parametrize(
