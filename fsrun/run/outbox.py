@@ -43,13 +43,17 @@ class _Flight:
     data: bytes
     spill: SpillFile | None = None
     """Where these bytes stand too."""
+    written: bool = False
+    """The log has them, but the session was not protected when that was known."""
 
 
 class Outbox:
     """Lines of one job on their way to ``log``.
 
-    ``new_spill`` makes the next spill file, or raises ``OSError``. ``monotonic`` gives seconds. ``check_after``:
-    seconds after which it is checked that what was written is still where it was.
+    ``new_spill`` makes the next spill file, or raises ``OSError``. ``monotonic`` gives seconds. ``is_protected``:
+    whether nobody can have closed the session yet; only then does what is written count for sure, since a fence
+    may be stated at any other time. ``check_after``: seconds after which it is checked that what was written is still
+    where it was.
     """
 
     def __init__(
@@ -58,12 +62,14 @@ class Outbox:
         new_spill: Callable[[], SpillFile],
         monotonic: Callable[[], float],
         *,
+        is_protected: Callable[[], bool] = lambda: True,
         check_after: float = 5.0,
         memory: int = MEMORY,
     ) -> None:
         self._log = log
         self._new_spill = new_spill
         self._monotonic = monotonic
+        self._is_protected = is_protected
         self._check_after = check_after
         self._memory_limit = memory
         self._change = threading.Condition()  # over an RLock: a signal handler may end the run amid any call
@@ -195,6 +201,8 @@ class Outbox:
         with self._change:
             self._retired.append(self._log)
             self._log = log
+            for flight in self._flights:
+                flight.written = False
             self._recent.clear()
             self._sealed = False
             self.kick()
@@ -223,7 +231,9 @@ class Outbox:
             self._change.wait_for(lambda: self._stopped, seconds)
 
     def store(self) -> bool:
-        """One write of the oldest lines; False where nothing is left to do. Raises ``OSError``: then they are kept.
+        """One write of the oldest lines; False where nothing is left, or nothing may be written now.
+
+        Raises ``OSError``; then the lines are kept.
 
         After a crash: what was acknowledged is in the log; the rest may be, in part.
         """
@@ -240,13 +250,18 @@ class Outbox:
             if due:
                 log.check()
                 self._forget_recent(log)
-            if flight is not None:
+            if flight is None or not self._is_protected():
+                return False
+            if not flight.written:
                 log.append(flight.data)
-                self._acknowledge(log, flight)
+                flight.written = log is self._log
+            if not self._is_protected():
+                return False
+            self._acknowledge(log, flight)
+            return True
         except LogGone:
             self._doubt_recent(log)
             raise
-        return flight is not None
 
     def close_log(self) -> None:
         """Close the file of the log."""

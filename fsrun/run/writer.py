@@ -47,8 +47,9 @@ class ScalarWriter:
     what the other, which alone touches the run folder, may be stuck with. In a forked child all methods do nothing.
 
     ``side_job``: at low rates ``add`` returns when the line is durable. ``warn`` is given one sentence at a time, from
-    any thread. ``strict``: bad input is a ``UsageError`` instead of a warning. ``may_cut``: see ``SessionLog``.
-    ``local``: the file system of ``spill_dir``.
+    any thread. ``strict``: bad input is a ``UsageError`` instead of a warning. ``is_protected``: whether nobody can have
+    closed the session yet (``Session.is_protected``); at other times nothing is written, and lines spill. ``local``: the
+    file system of ``spill_dir``.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class ScalarWriter:
         side_job: bool = False,
         warn: Callable[[str], None],
         strict: bool = False,
-        may_cut: Callable[[], bool] = lambda: True,
+        is_protected: Callable[[], bool] = lambda: True,
         local: FileSystem | None = None,
         spill_after: float = SPILL_AFTER,
         retry: float = STORE_RETRY,
@@ -82,7 +83,7 @@ class ScalarWriter:
         self._side_job = side_job
         self._user_warn = warn
         self._strict = strict
-        self._may_cut = may_cut
+        self._is_protected = is_protected
         self._piece = 0
 
         self._pending: list[Call] = []
@@ -101,7 +102,7 @@ class ScalarWriter:
         self._encoder = Encoder(self._warn)
         self._said: set[str] = set()
         self._side_calls: list[float] = []
-        self._outbox = Outbox(self._log(), self._new_spill, clock.monotonic)
+        self._outbox = Outbox(self._log(), self._new_spill, clock.monotonic, is_protected=is_protected)
         _WRITERS.add(self)
 
     # The hot path.
@@ -407,7 +408,7 @@ class ScalarWriter:
 
     def _log(self) -> SessionLog:
         path = f"{layout.SCALARS}/{layout.scalars_name(self._job, self._session)}"
-        return SessionLog(self._fs, self._run_dir, path, self._may_cut)
+        return SessionLog(self._fs, self._run_dir, path, self._is_protected)
 
     def _new_spill(self) -> SpillFile:
         piece, self._piece = self._piece, self._piece + 1

@@ -24,6 +24,7 @@ from fsrun.core.records import Lock
 from fsrun.disk.clock import SystemClock
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.run import outbox
+from fsrun.run.log import SessionLog
 from fsrun.run.spill import find_spills, import_spill
 from fsrun.run.writer import ScalarWriter
 from support.fs import CountingFS, FaultFS
@@ -480,16 +481,55 @@ def test_a_write_that_ends_after_the_fence_was_stated_counts_in_the_next_log_alo
 
 def test_a_log_is_not_cut_while_somebody_else_may_count_it(bench: Bench) -> None:
     allowed = threading.Event()
-    writer = bench.writer(may_cut=allowed.is_set)
-    writer.add({"a": 1.0}, 0)
-    assert writer.flush(SOON)
+    log = SessionLog(bench.fs, str(bench.run_dir), "scalars/main.1.jsonl", allowed.is_set)
+    log.append(b"{}\n")
     bench.fs.fail("log.sync", error=errno.EIO)
-    writer.add({"a": 1.0}, 1)
-    assert not writer.flush(0.1)
+    for _ in range(3):
+        with pytest.raises(OSError):
+            log.append(b"{}\n")
     assert all(o.name != "log.truncate" for o in bench.fs.seen)
     allowed.set()
+    log.append(b"{}\n")
+    assert (bench.run_dir / "scalars" / "main.1.jsonl").read_bytes() == b"{}\n" * 2
+    log.close()
+
+
+def test_nothing_is_written_while_somebody_else_may_have_closed_the_session(bench: Bench) -> None:
+    protected = threading.Event()
+    writer = bench.writer(is_protected=protected.is_set, spill_after=0.05)
+    writer.add({"a": 1.0}, 0)
+    assert not writer.flush(0.1)
+    eventually(lambda: any(b'"step":0,' in p.read_bytes() for p in bench.spills.glob("*.jsonl")))
+    assert os.listdir(bench.run_dir / "scalars") == []
+    protected.set()
     assert writer.flush(SOON)
-    assert bench.steps() == [0, 1]
+    assert bench.steps() == [0]
+
+
+def test_a_write_that_took_longer_than_the_protection_counts_only_once_the_session_is_known_to_live(
+    bench: Bench,
+) -> None:
+    protected = threading.Event()
+    protected.set()
+    bench.fs.on("log.sync", after=lambda op: protected.clear())
+    writer = bench.writer(is_protected=protected.is_set)
+    writer.add({"a": 1.0}, 0)
+    assert not writer.flush(0.1), "a fence that leaves it out may have been stated"
+    protected.set()
+    assert writer.flush(SOON)
+    assert bench.steps() == [0], "written once"
+
+
+def test_a_write_that_took_longer_than_the_protection_is_spilled_when_the_session_was_fenced(bench: Bench) -> None:
+    protected = threading.Event()
+    protected.set()
+    bench.fs.on("log.sync", after=lambda op: protected.clear())
+    writer = bench.writer(is_protected=protected.is_set)
+    writer.add({"a": 1.0}, 0)
+    assert not writer.flush(0.1)
+    writer.fenced()
+    [spill] = bench.spills.glob("*.jsonl")
+    assert [point.step for point in parse_lines(spill.read_bytes())[0]] == [0]
 
 
 def test_a_fenced_writer_writes_no_more_and_keeps_what_was_on_its_way(bench: Bench) -> None:

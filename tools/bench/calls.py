@@ -30,11 +30,10 @@ def measure(settings: Settings) -> list[Row]:
 
 
 def _count(folder: Path) -> dict[str, dict[str, int]]:
-    from support.fs import CountingFS
-
     from fsrun.run.chain import look
     from fsrun.run.opening import open_live
     from fsrun.run.run import Run
+    from support.fs import CountingFS
 
     fs = CountingFS()
     found: dict[str, dict[str, int]] = {}

@@ -71,7 +71,7 @@ def _run(settings: Settings, name: str, work: str, *arguments: object) -> dict[s
 
 
 def bursts(folder: str, tool: str, count: int) -> dict[str, float]:
-    """Percentiles (us) of single calls in four bursts with pauses, as a training loop with a fast inner part has them."""
+    """Percentiles (us) of single calls in four bursts with pauses, as a training loop has them."""
     from peers import open_tool
 
     log, end = open_tool(tool, folder)

@@ -144,11 +144,9 @@ def markdown(rows: list[Row], machine: dict[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     load = ", ".join(map(str, machine["load"]))
-    lines += [
-        "",
-        f"{machine['cpu']}, {machine['cores']} cores, load {load}; {machine['system']}, {machine['file system']}; "
-        f"Python {machine['python']}; {versions}. Medians; peers measured in turns with fsrun.",
-    ]
+    where = f"{machine['cpu']}, {machine['cores']} cores, load {load}; {machine['system']}, {machine['file system']}"
+    with_what = f"Python {machine['python']}; {versions}. Medians; peers measured in turns with fsrun."
+    lines += ["", f"{where}; {with_what}"]
     return "\n".join(lines)
 
 
