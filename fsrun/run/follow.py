@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from fsrun.core import layout
+from fsrun.core.records import Lock
 from fsrun.core.scalars import Point, Sessions, outcome_points, read_sessions, sources
 from fsrun.core.sessions import look_all
 from fsrun.disk.clock import Clock
@@ -23,6 +24,7 @@ class Follower:
         self._loader = loader
         self._tags = tags
         self._jobs = jobs
+        self._locks: dict[str, Lock] = {}
         self._logs: dict[str, LogReader] = {}
         self._faults: dict[str, int] = {}
         self._yielded: set[str] = set()
@@ -37,7 +39,7 @@ class Follower:
         names = list_folder(loader.fs, loader.path(layout.JOBS))
         chains = look_all(names)
         self.ended = bool(chains) and all(chain.closed for chain in chains.values())
-        points = self._read(read_sessions(loader.locks(names)))
+        points = self._read(read_sessions(loader.locks(names, self._locks)))
         evals = loader.outcome_keys()
         fresh = []
         for point in points:

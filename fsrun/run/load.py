@@ -106,12 +106,15 @@ class Loader:
         """Absolute path of something in the run folder."""
         return "/".join((self.run_dir, *parts))
 
-    def locks(self, names: Iterable[str]) -> list[Lock]:
-        """The locks that a listing of ``jobs/`` shows; what cannot be read is a problem and states nothing."""
-        found = []
+    def locks(self, names: Iterable[str], known: dict[str, Lock] | None = None) -> list[Lock]:
+        """The locks that a listing of ``jobs/`` shows; what cannot be read is a problem and states nothing.
+
+        ``known``: by name, those that were read before, which never change; new ones are added.
+        """
+        known = {} if known is None else known
         for name in names:
             file = layout.parse_job_file(name)
-            if file is None or file.kind != "lock":
+            if file is None or file.kind != "lock" or name in known:
                 continue
             path = f"{layout.JOBS}/{name}"
             try:
@@ -121,10 +124,10 @@ class Loader:
                 lock = Lock.from_json(record)
                 if (lock.job, lock.session) != (file.job, file.session):
                     raise InvalidError(f"names session {lock.session} of {lock.job}")
-                found.append(lock)
+                known[name] = lock
             except (InvalidError, OSError) as error:
                 self.problems.add(path, None, str(error))
-        return found
+        return list(known.values())
 
     def load(self, tags: frozenset[str] | None = None, *, use_cache: bool = True) -> Snapshot:
         """Read the run; ``tags``: these alone. Raises ``OSError`` where its folders cannot be read."""

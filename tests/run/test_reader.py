@@ -11,7 +11,6 @@ import pandas
 import pytest
 
 import fsrun
-from fsrun.core.scalars import Point
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.run.compact import compact
 from fsrun.run.reader import RunReader
@@ -178,10 +177,7 @@ def test_an_outcome_of_a_voided_main_session_is_void_whichever_tags_are_asked_fo
     reader = RunReader(str(run))
     wanted = [(4, 0.4), (6, 0.6)]
     assert values(reader, "eval/acc") == wanted
-    assert (
-        values(reader, "eval/acc", all=True) == [(4, 0.4), (6, 0.6), (8, 0.8)]
-        or len(values(reader, "eval/acc", all=True)) == 3
-    )
+    assert sorted(values(reader, "eval/acc", all=True)) == [(4, 0.4), (6, 0.6), (8, 0.8)]
     compact(str(run))
     assert values(reader, "eval/acc") == wanted
 
@@ -355,7 +351,7 @@ def test_a_copy_made_while_the_run_lives_is_readable_up_to_the_cut(
         (copy / "data.parquet").unlink(missing_ok=True)
 
 
-def test_a_million_files_of_calls_are_not_needed_to_look(run: RunFolder) -> None:
+def test_a_look_costs_a_listing_a_folder_and_a_lock_and_a_log_a_session(run: RunFolder) -> None:
     run.session("main", 1, build.lines(range(3)))
     run.session("eval", 1, *(build.line(i, {"acc": i}, entry=f"X{i}.1") for i in range(30)))
     for i in range(30):
@@ -369,7 +365,7 @@ def test_a_million_files_of_calls_are_not_needed_to_look(run: RunFolder) -> None
 def test_the_base_install_needs_no_numpy_to_read(run: RunFolder, tmp_path: Path) -> None:
     run.session("main", 1, build.lines(range(3)))
     run.session("main", 2, build.lines(range(1, 3), scale=10))
-    run.outcome("X", step=2, scores={"acc": 1})
+    run.outcome("X", step=2, scores={"acc": 1}, main_session=2)
     program = (
         "import sys; sys.modules['numpy'] = None; sys.modules['pandas'] = None\n"
         "import fsrun; from fsrun.run.compact import compact\n"
@@ -381,7 +377,3 @@ def test_the_base_install_needs_no_numpy_to_read(run: RunFolder, tmp_path: Path)
         [sys.executable, "-c", program, str(run)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "4 6 {'acc': (2, 1.0), 'loss': (2, 20.0)}\n5\n", done.stderr
-
-
-def test_points_are_what_they_say() -> None:
-    assert Point("main", "loss", 1, None, 2.0, 1).entry is None
