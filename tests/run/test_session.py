@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -322,24 +322,56 @@ class TestOpeningUnderFaults:
         assert world.open().number == 2
 
 
-class TestCrashes:
-    def test_whatever_step_of_opening_or_taking_over_is_the_last_the_next_opener_succeeds(self, tmp_path: Path) -> None:
-        def takeover(world: World, fs: FaultFS) -> None:
-            world.open(THERE, fs=LocalFileSystem())
-            world.log(b'{"step":1}\n{"st')
-            world.open(HERE, fs=fs)
+LINES = b'{"step":1}\n{"st'
 
+
+def takes_over(world: World, fs: FaultFS) -> None:
+    world.open(THERE, fs=LocalFileSystem())
+    world.log(LINES)
+    world.open(HERE, fs=fs)
+
+
+def goes_on(world: World, fs: FaultFS) -> None:
+    session = world.open(HERE)
+    world.log(LINES)
+    world.falsely_close(session, upto="taken")
+    session._fs = session._opening.fs = session.store.fs = fs
+    session.listener = Listener({LOG: 11})
+    session.beat()
+
+
+def ends(world: World, fs: FaultFS) -> None:
+    session = world.open(HERE)
+    world.log(LINES)
+    session._fs = session._opening.fs = session.store.fs = fs
+    session.close({"status": "finished", "sizes": {LOG: 11}})
+
+
+def ends_although_it_was_closed(world: World, fs: FaultFS) -> None:
+    session = world.open(HERE)
+    world.log(LINES)
+    world.falsely_close(session)
+    session._fs = session._opening.fs = session.store.fs = fs
+    session.listener = Listener({LOG: 11})
+    session.close({"status": "finished", "sizes": {LOG: 11}})
+
+
+class TestCrashes:
+    @pytest.mark.parametrize("act", [takes_over, goes_on, ends, ends_although_it_was_closed])
+    def test_whatever_step_is_the_last_the_next_opener_succeeds_and_no_complete_line_is_lost(
+        self, tmp_path: Path, act: Callable[[World, FaultFS], None]
+    ) -> None:
         probe = FaultFS()
-        takeover(World(tmp_path / "probe"), probe)
+        act(World(tmp_path / "probe"), probe)
         steps = sum(o.name in WRITES for o in probe.seen)
-        assert steps > 8
+        assert steps >= 5
         for index in range(steps):
             for moment in ("before", "torn", "after"):
                 world = World(tmp_path / f"{index}-{moment}")
                 fs = FaultFS()
                 fs.crash_at(index, moment)  # type: ignore[arg-type]
                 with pytest.raises(Crash):
-                    takeover(world, fs)
+                    act(world, fs)
                 session = world.open(Holder(host="third", pid=33), fs=LocalFileSystem())
                 chain = look(LocalFileSystem(), world.path, "main")
                 assert chain.highest == session.number, (index, moment)
