@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _POLL = 0.1
 _FILE_WIDTH = 90
 """Columns of what is printed into a file or a pipe."""
-_NEEDED = {"sklearn": "scikit-learn", "plotext": "plotext"}
 
 
 @click.command(short_help="Try it: train and evaluate on real images.")
@@ -47,7 +46,7 @@ def command(crash: bool, torch: bool, root: str | None, epochs: int) -> int:
     _require(torch)
     from rich.console import Console
 
-    from fsrun.run.create import locate, new_run_id
+    from fsrun.run.create import ROOT_VARIABLE, locate, new_run_id
 
     now = time.time_ns()
     where = locate(root, PROJECT, new_run_id(now), os.environ, now)
@@ -55,16 +54,26 @@ def command(crash: bool, torch: bool, root: str | None, epochs: int) -> int:
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_FILE_WIDTH)
-    return _play(console, where, Plan(epochs), torch=torch, crash=crash, default_root=root is None)
+    listed = None if root is None and not os.environ.get(ROOT_VARIABLE) else where.root
+    return _play(console, where, Plan(epochs), torch=torch, crash=crash, listed=listed)
 
 
 def _require(torch: bool) -> None:
-    """Say in one line what is missing, and how to get it."""
-    missing = [name for module, name in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    """Say in one line what is missing, and how to get it, before anything is started."""
+    missing = [] if importlib.util.find_spec("sklearn") else ["scikit-learn"]
+    missing += [] if _can_plot() else ["plotext 6.1 or newer"]
     if missing:
         raise FsrunError(f"the demo needs {' and '.join(missing)}: pip install 'fsrun[demo]'")
     if torch and importlib.util.find_spec("torch") is None:
         raise FsrunError("fsrun demo --torch needs torch: pip install 'fsrun[torch]'")
+
+
+def _can_plot() -> bool:
+    try:
+        import plotext
+    except ImportError:
+        return False
+    return hasattr(getattr(plotext, "figure", None), "signal")
 
 
 def _make(root: str) -> None:
@@ -76,8 +85,8 @@ def _make(root: str) -> None:
         raise UsageError(f"{root} cannot be written; give another --root")
 
 
-def _play(console: Console, where: Location, plan: Plan, *, torch: bool, crash: bool, default_root: bool) -> int:
-    """Run both processes to their end and report."""
+def _play(console: Console, where: Location, plan: Plan, *, torch: bool, crash: bool, listed: str | None) -> int:
+    """Run both processes to their end and report. ``listed``: the root that ``ls`` has to be told."""
     from fsrun.cli.demo import claims, progress, report
     from fsrun.cli.demo.jobs import Jobs
 
@@ -87,12 +96,14 @@ def _play(console: Console, where: Location, plan: Plan, *, torch: bool, crash: 
         with Jobs(where.root, where.run, plan, torch=torch) as jobs, progress.make(console, plan) as shown:
             killed = _watch(jobs, where.path, plan, shown, crash)
     except BaseException:
-        console.print(f"Stopped. Both processes have ended; what there is of the run stays in {where.path}")
+        console.print("Stopped; both processes have ended.")
+        if os.path.isdir(where.path):
+            console.print(f"What there is of the run stays in {where.path}")
         raise
     evidence = claims.Evidence(where.path, time.time_ns())
     checked = list(claims.check(evidence, plan, killed if crash else None))
     report.print_result(console, evidence, checked)
-    report.print_places(console, evidence, where.root, default_root)
+    report.print_places(console, evidence, listed)
     console.print(f"\nTook {time.monotonic() - started:.0f} s.")
     return 0 if all(claim.holds for claim in checked) else 1
 

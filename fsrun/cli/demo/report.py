@@ -120,8 +120,8 @@ def print_result(console: Console, evidence: Evidence, checked: Sequence[Checked
         console.print(f"  {mark} {claim.text}" + ("" if claim.holds else f" -- {claim.found}"))
 
 
-def print_places(console: Console, evidence: Evidence, root: str, default_root: bool) -> None:
-    """Say where the run is and what to look at, as lines that work when pasted."""
+def print_places(console: Console, evidence: Evidence, root: str | None) -> None:
+    """Say where the run is and what to look at, as lines that work when pasted. ``root``: what ``ls`` must be told."""
     path = _short(evidence.path)
     quoted = shlex.quote(path)
     best = evidence.best()
@@ -133,7 +133,7 @@ def print_places(console: Console, evidence: Evidence, root: str, default_root: 
         (f"ls -l {quoted}/{layout.BEST}", "the checkpoint that is kept"),
         (f"cat {quoted}/{layout.RUN_VIEW}", "config, status and summary"),
         (f"{_fsrun()} show {quoted}", "all of it at a glance"),
-        (f"{_fsrun()} ls" + ("" if default_root else f" {shlex.quote(_short(root))}"), "every run"),
+        (f"{_fsrun()} ls" + ("" if root is None else f" {shlex.quote(_short(root))}"), "every run"),
     ]
     console.print(f"\nThe run is a folder of plain files: {path}")
     widest = max(len(command) for command, _ in commands)
