@@ -1,6 +1,7 @@
 """protocol.md against the code: its examples validate and parse, its names and tables are the code's own."""
 
 import dataclasses
+import hashlib
 import json
 import re
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from referencing import Registry, Resource
 
 from fsrun.core import codec, ids, layout, records, states
+from fsrun.run import fingerprint
 
 pytestmark = pytest.mark.documents
 
@@ -156,6 +158,18 @@ def test_the_smallest_writer_makes_a_valid_run(tmp_path: Path) -> None:
     assert check.returncode == 0, check.stdout + check.stderr
     again = subprocess.run(["sh", "-c", script, "writer", str(run)], capture_output=True, text=True, timeout=30)
     assert again.returncode == 3
+
+
+@pytest.mark.parametrize("size", [0, 4095, 12_288, 12_289, 20_001])
+def test_a_sample_is_what_the_text_says(tmp_path: Path, size: int) -> None:
+    assert "the first, the last, and the one that begins at byte `size / 2`, rounded down" in TEXT
+    data = bytes(i * 7 % 251 for i in range(size))
+    file = tmp_path / "x"
+    file.write_bytes(data)
+    said = data if size <= 12_288 else data[:4096] + data[-4096:] + data[size // 2 : size // 2 + 4096]
+    with file.open("rb") as opened:
+        found = fingerprint.of_open_file(opened.fileno(), "")
+    assert found["sample"] == hashlib.blake2b(said, digest_size=16).hexdigest()
 
 
 def test_every_link_of_the_table_of_contents_leads_to_a_heading() -> None:
