@@ -382,7 +382,10 @@ class Session:
         return self._stands
 
     def _finish(self, timeout: float | None) -> None:
-        """Put the end, again and again after errors; for ever in the daemon thread, which ends with the process."""
+        """Put the end, again and again after errors (for ever in the daemon thread, which ends with the process).
+
+        Where the folder is gone it is looked for over one heartbeat: a mount may come back, a moved run does not.
+        """
         began = self._clock.monotonic()
         while True:
             with self._mutex:
@@ -394,7 +397,10 @@ class Session:
                 except Exception:  # noqa: BLE001 - as in _run
                     _log.exception("fsrun: ending job %s failed", self.job)
                     return
-            if self.state == "gone" or (timeout is not None and self._clock.monotonic() - began >= timeout):
+            tried = self._clock.monotonic() - began
+            if tried >= (math.inf if timeout is None else timeout) or (
+                self.state == "gone" and tried >= self.timing.beat_interval
+            ):
                 return
             self._clock.sleep(self.timing.look_interval)
 
