@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -221,9 +222,9 @@ def test_a_signal_ends_both_processes_and_leaves_a_valid_run(tmp_path: Path, num
 @pytest.mark.parametrize(
     ("module", "arguments", "said"),
     [
-        ("sklearn", [], "needs scikit-learn: pip install 'fsrun[demo]'"),
-        ("plotext", [], "needs plotext 6.1 or newer: pip install 'fsrun[demo]'"),
-        ("torch", ["--torch"], "needs torch: pip install 'fsrun[torch]'"),
+        ("sklearn", [], "needs scikit-learn: {} -m pip install 'fsrun[demo]'"),
+        ("plotext", [], "needs plotext 6.1 or newer: {} -m pip install 'fsrun[demo]'"),
+        ("torch", ["--torch"], "needs torch: {} -m pip install 'fsrun[torch]'"),
     ],
 )
 def test_a_missing_package_is_one_line_with_the_remedy(
@@ -232,7 +233,7 @@ def test_a_missing_package_is_one_line_with_the_remedy(
     monkeypatch.setitem(sys.modules, module, None)
     result = fsrun("demo", *arguments, root=tmp_path)
     assert result.exit_code == 1
-    assert said in result.stderr
+    assert said.format(shlex.quote(sys.executable)) in result.stderr
     assert result.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 

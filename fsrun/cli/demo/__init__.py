@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -60,12 +62,13 @@ def command(crash: bool, torch: bool, root: str | None, epochs: int) -> int:
 
 def _require(torch: bool) -> None:
     """Say in one line what is missing, and how to get it, before anything is started."""
+    pip = f"{shlex.quote(sys.executable)} -m pip install"
     missing = [] if importlib.util.find_spec("sklearn") else ["scikit-learn"]
     missing += [] if _can_plot() else ["plotext 6.1 or newer"]
     if missing:
-        raise FsrunError(f"the demo needs {' and '.join(missing)}: pip install 'fsrun[demo]'")
+        raise FsrunError(f"the demo needs {' and '.join(missing)}: {pip} 'fsrun[demo]'")
     if torch and importlib.util.find_spec("torch") is None:
-        raise FsrunError("fsrun demo --torch needs torch: pip install 'fsrun[torch]'")
+        raise FsrunError(f"fsrun demo --torch needs torch: {pip} 'fsrun[torch]'")
 
 
 def _can_plot() -> bool:
