@@ -24,6 +24,18 @@ LOST_RACE_PAUSE = 0.02
 """How soon an opener that lost looks at who won."""
 FINISH_WAIT = 30.0
 """The longest that ``finish`` waits for the file system before it spills what is left and returns."""
+END_BY_SIGNAL_WAIT = 2.0
+"""The longest that a process which dies by a signal takes to have its runs ended."""
+STUCK = 1.0
+"""How long a main thread may leave a signal unhandled before it counts as stuck outside of Python."""
+PREEMPTION_MEMORY = 1800.0
+"""How long a signal that the user's own handler took explains the end of the run."""
+VIEW_LOOK = 5.0
+"""How often, at least, the holder looks whether its view has something new to say."""
+ARTIFACT_WAIT = 10.0
+"""The longest that ``add_artifact`` keeps the caller waiting."""
+RANK_WAIT = 60.0
+"""How long a rank that is a job of its own waits for rank 0 to create the run."""
 LINGER = 600.0
 """How long an evaluator waits for a crashed or preempted main job to come back."""
 POLL_INTERVAL = 1.0

@@ -127,11 +127,20 @@ class LogReader:
         waiting: deque[tuple[bytes, Future[pa.Table | None]]] = deque()
         with ThreadPoolExecutor(_THREADS) as pool:
             for data in pieces:
-                waiting.append((data, pool.submit(self._wide, data)))
+                waiting.append((data, self._begin(pool, data)))
                 if len(waiting) > _THREADS:
                     yield from self._take(*waiting.popleft())
             while waiting:
                 yield from self._take(*waiting.popleft())
+
+    def _begin(self, pool: ThreadPoolExecutor, data: bytes) -> Future[pa.Table | None]:
+        """Read a piece in the pool, or here where the interpreter shuts down, as when a run is compacted at exit."""
+        try:
+            return pool.submit(self._wide, data)
+        except RuntimeError:
+            done: Future[pa.Table | None] = Future()
+            done.set_result(self._wide(data))
+            return done
 
     def feed(self, data: bytes) -> list[pa.Table]:
         """Read complete lines that follow those read before."""

@@ -21,12 +21,11 @@ from typing import Any
 
 from fsrun.core import codec, ids, layout
 from fsrun.core.records import rfc3339
+from fsrun.core.timing import ARTIFACT_WAIT
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import NO_LINKS, Store
 
-WAIT = 10.0
-"""Seconds that ``add`` waits for the links or copies; they go on in their thread after that."""
 MAX_FILES = 100_000
 _MAX_DEPTH = 40
 
@@ -65,11 +64,11 @@ class Artifacts:
         except Exception as error:  # noqa: BLE001 - whatever is given, the training goes on
             self._warn(f"artifact {name!r}: {path} was not kept: {error}")
             return
-        thread.join(WAIT)
+        thread.join(ARTIFACT_WAIT)
         self._threads = [other for other in self._threads if other.is_alive()]
         if thread.is_alive():
             self._threads.append(thread)
-            self._warn(f"artifact {name!r}: {path} takes more than {WAIT:.0f} s and goes on in the background")
+            self._warn(f"artifact {name!r}: {path} takes more than {ARTIFACT_WAIT:.0f} s and goes on in the background")
 
     def drain(self, timeout: float) -> bool:
         """Wait for what goes on in the background; False where it did not end in time."""

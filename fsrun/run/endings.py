@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
-PREEMPTION_MEMORY = 1800.0
-"""Seconds for which a signal that the user's own handler took explains the end of the run."""
+from fsrun.core.timing import PREEMPTION_MEMORY
+
 _TEXT = 2_000
 _TRACEBACK = 20_000
 _REASON = 200

@@ -21,9 +21,10 @@ from opcode import opmap
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
+from fsrun.core.timing import END_BY_SIGNAL_WAIT
 from fsrun.run import endings
 from fsrun.run.endings import Ending, Noted
-from fsrun.run.signals import END_WAIT, Signals
+from fsrun.run.signals import Signals
 
 _RETURNS = frozenset(opmap[name] for name in ("RETURN_VALUE", "RETURN_CONST") if name in opmap)
 _UNSEEN = Ending("finished", "SystemExit was raised, its code was not seen")
@@ -137,7 +138,7 @@ class Life:
 
     def _end_by_signal(self, signum: int) -> None:
         """In the thread of ``Signals``."""
-        self._end_all(endings.of_signal(signum), END_WAIT - 0.1)
+        self._end_all(endings.of_signal(signum), END_BY_SIGNAL_WAIT - 0.1)
 
     def _end_all(self, seen: Ending, hurry: float | None) -> None:
         """End all open runs at once: they share the time there is."""

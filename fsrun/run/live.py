@@ -12,6 +12,8 @@ protocol.md: 4 (sessions, views), 5 (FINISHED before the end).
 
 from __future__ import annotations
 
+# Compaction uses a pool of threads, whose module cannot be loaded any more once the interpreter shuts down.
+import concurrent.futures.thread  # noqa: F401
 import os
 import threading
 import time
@@ -26,7 +28,7 @@ from fsrun.core.errors import FsrunError
 from fsrun.core.order import step_of_name
 from fsrun.core.records import rfc3339
 from fsrun.core.sessions import look
-from fsrun.core.timing import FINISH_WAIT
+from fsrun.core.timing import FINISH_WAIT, VIEW_LOOK
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
@@ -321,7 +323,7 @@ class LiveRun:
 
     def _keep(self) -> None:
         timing = self.session.timing
-        pause = min(5.0, timing.beat_interval)
+        pause = min(VIEW_LOOK, timing.beat_interval)
         self._ready.wait()
         while not self._stop.wait(pause):
             try:

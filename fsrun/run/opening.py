@@ -16,7 +16,7 @@ from fsrun.core import ids
 from fsrun.core.config import encode_config
 from fsrun.core.errors import UsageError
 from fsrun.core.records import Lock
-from fsrun.core.timing import FLUSH_INTERVAL, Timing
+from fsrun.core.timing import FLUSH_INTERVAL, RANK_WAIT, Timing
 from fsrun.disk import identity
 from fsrun.disk.clock import Clock, SystemClock
 from fsrun.disk.fs import FileSystem, LocalFileSystem
@@ -28,9 +28,6 @@ from fsrun.run.notices import Notices, say
 from fsrun.run.ranks import find_rank, job_of
 from fsrun.run.session import open_session
 from fsrun.run.writer import ScalarWriter
-
-_RANK_WAIT = 60.0
-"""Seconds for which a rank that is a job of its own waits for rank 0 to create the run."""
 
 
 def quiet_place(arguments: Mapping[str, Any]) -> Location | None:
@@ -161,5 +158,5 @@ def _unit(
 def _await_run(fs: FileSystem, clock: Clock, where: Location) -> None:
     """Wait for rank 0 to create the run."""
     began = clock.monotonic()
-    while not create.exists(fs, where) and clock.monotonic() - began < _RANK_WAIT:
+    while not create.exists(fs, where) and clock.monotonic() - began < RANK_WAIT:
         clock.sleep(0.2)

@@ -26,12 +26,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from fsrun.core.timing import END_BY_SIGNAL_WAIT, STUCK
 from fsrun.run.endings import Noted
 
-END_WAIT = 2.0
-"""Seconds that the end of the runs may take before a process dies by a signal."""
-STUCK = 1.0
-"""Seconds after which a main thread that has not run the Python handler counts as stuck in C code."""
 _DYING = (signal.SIGTERM, signal.SIGHUP)
 _NOTED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _ORDER, _STOP, _NOTHING = 0, 255, 254
@@ -98,7 +95,7 @@ class Signals:
         if self._sockets is not None:
             try:
                 self._sockets[1].send(bytes([_ORDER]))
-                done.acquire(timeout=END_WAIT)
+                done.acquire(timeout=END_BY_SIGNAL_WAIT)
             except OSError:
                 pass
         signal.signal(signum, signal.SIG_DFL)

@@ -160,7 +160,7 @@ def test_a_line_that_was_torn_is_written_whole_by_the_next(make: Make, run_dir: 
 def test_what_takes_long_goes_on_in_the_background(
     make: Make, run_dir: Path, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(artifacts, "WAIT", 0.05)
+    monkeypatch.setattr(artifacts, "ARTIFACT_WAIT", 0.05)
     (tmp_path / "f").write_text("x")
     fs = FaultFS()
     gate = fs.hang("link")

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from fsrun.run import endings
+from fsrun.core.timing import PREEMPTION_MEMORY
 from fsrun.run.endings import FINISHED, Ending, Noted, decide, of_exception, of_exit, of_signal
 
 pytestmark = pytest.mark.unit
@@ -119,7 +119,7 @@ TERM = Noted(signal.SIGTERM, 100.0)
         (FINISHED, None, TERM, 110, True, "finished", None),
         (EXIT_3, None, TERM, 110, True, "failed", "preempted"),
         # A signal of long ago was for something else.
-        (FINISHED, None, TERM, 100 + endings.PREEMPTION_MEMORY + 1, False, "finished", None),
+        (FINISHED, None, TERM, 100 + PREEMPTION_MEMORY + 1, False, "finished", None),
     ],
 )
 def test_the_end_follows_from_what_was_seen_said_and_noted(

@@ -43,6 +43,7 @@ def end_of(root: Path, session: int = 1, job: str = "main") -> dict[str, Any]:
         ("run = opened(); sys.exit(0)", 0, "finished", None),
         ("run = opened(); sys.exit(3)", 3, "failed", "exit 3"),
         ("run = opened(); 1 / 0", 1, "failed", "ZeroDivisionError: division by zero"),
+        ("run = opened(); raise KeyboardInterrupt", -signal.SIGINT, "failed", "interrupted"),
         ("run = opened(); run.fail('diverged'); sys.exit(0)", 0, "failed", "diverged"),
         ("run = opened()\ntry: sys.exit(3)\nexcept SystemExit: pass", 0, "finished", None),
         (
@@ -181,6 +182,15 @@ assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 """
     assert run_program(OPEN + body, tmp_path)[0] == 0
     assert end_of(tmp_path)["status"] == "finished"
+
+
+@pytest.mark.parametrize("close", ["", "; run.finish()"], ids=["at exit", "finish"])
+def test_the_last_job_compacts_the_run(tmp_path: Path, close: str) -> None:
+    # At exit threads can no longer be started, and some modules no longer be loaded.
+    body = "run = opened()\nfor step in range(5000): run.add_scalar({'x': step / 2}, step=step)\n"
+    code, out, err = run_program(OPEN + body + "print('ready')" + close, tmp_path, arrow=True)
+    assert (code, out, err) == (0, "ready\n", "")
+    assert (tmp_path / "p" / "r" / "data.parquet").exists()
 
 
 @pytest.mark.parametrize("leave", ["os._exit(5)", "os.kill(os.getpid(), signal.SIGKILL)"])
