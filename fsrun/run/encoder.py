@@ -68,7 +68,7 @@ class Encoder:
         try:
             step = as_step(step)
         except ValueError as error:
-            self.complain({"step": str(error)})
+            self.complain({"": f"a call whose step is {error}"})
             return None
         refused = {}
         for tag in values.keys() - self._tags:
@@ -93,4 +93,5 @@ class Encoder:
         self._faults.update(fresh)
         named = [f"{printable(tag)!r} ({reason})" if tag else reason for tag, reason in fresh[:_NAMED]]
         more = f" and {len(fresh) - _NAMED} more" if len(fresh) > _NAMED else ""
-        self._warn(f"not logged: {', '.join(named)}{more}. The rest of the call counts")
+        rest = "" if "" in refused else ". The rest of the call counts"
+        self._warn(f"not logged: {', '.join(named)}{more}{rest}")

@@ -119,12 +119,12 @@ class Outbox:
             self._change.wait_for(lambda: self._settled() >= target or self._stopped, timeout)
             return self._settled() >= target and self.dropped_lines == dropped
 
-    def verify(self, timeout: float) -> bool:
+    def verify(self, timeout: float) -> None:
         """Have it checked that the log is still where it was, and wait for the answer; what is gone waits again."""
         with self._change:
             self._check_now = True
             self.kick()
-            return self._change.wait_for(lambda: not self._recent or self._sealed or self._stopped, timeout)
+            self._change.wait_for(lambda: not self._recent or self._sealed or self._stopped, timeout)
 
     def _settled(self) -> int:
         return self.durable_lines + self.dropped_lines

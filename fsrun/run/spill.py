@@ -41,10 +41,10 @@ class SpillNote(Record):
 
 
 def default_folder() -> str:
-    """The folder for spills on this host: ``$FSRUN_SPILL``, or one a user below ``$TMPDIR`` (or ``/tmp``)."""
-    named = os.environ.get("FSRUN_SPILL")
-    if named:
-        return os.path.abspath(named)
+    """The folder for spills on this host: ``$FSRUN_SPILL`` (absolute), or one a user in ``$TMPDIR`` (or ``/tmp``)."""
+    named = os.environ.get("FSRUN_SPILL", "")
+    if os.path.isabs(named):
+        return named
     temporary = next((p for k in ("TMPDIR", "TEMP", "TMP") if os.path.isabs(p := os.environ.get(k, ""))), "/tmp")
     return f"{temporary.rstrip('/')}/{layout.spill_folder(str(os.getuid()))}"
 

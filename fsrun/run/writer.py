@@ -7,7 +7,6 @@ calls (``encoder``), the way to the disk and what happens when there is none (``
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import weakref
@@ -29,6 +28,7 @@ from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.run.encoder import Call, Encoder
 from fsrun.run.log import SessionLog
 from fsrun.run.outbox import Outbox
+from fsrun.run.pump import Pace, Pump
 from fsrun.run.spill import SpillFile, SpillNote, default_folder
 
 _RUNNING = ("open", "closing")
@@ -36,20 +36,20 @@ _BATCH = 512
 """Calls that are encoded at once: the GIL is held for about 0.3 ms."""
 _PENDING_BYTES = 14 << 20
 """Memory that calls which are not encoded yet may take."""
-_WARN_AFTER = 10.0
-"""Seconds without an answer from the folder after which a person is told."""
+_CLOCK_STEP = 0.05
+"""Seconds by which the wall clock has to have jumped forwards for the times of lines to follow."""
 
 
 class ScalarWriter:
     """The log of one job's scalars in this process.
 
-    ``add`` may be called from any thread. Two threads are started by the first call: one encodes, and looks after
-    what the other, which alone touches the run folder, may be stuck with. In a forked child all methods do nothing.
+    ``add`` may be called from any thread. The first call starts the threads of ``Pump``. In a forked child all methods
+    do nothing.
 
     ``side_job``: at low rates ``add`` returns when the line is durable. ``warn`` is given one sentence at a time, from
-    any thread. ``strict``: bad input is a ``UsageError`` instead of a warning. ``is_protected``: whether nobody can have
-    closed the session yet (``Session.is_protected``); at other times nothing is written, and lines spill. ``local``: the
-    file system of ``spill_dir``.
+    any thread. ``strict``: bad input is a ``UsageError`` instead of a warning. ``is_protected``: whether nobody can
+    have closed the session yet (``Session.is_protected``); at other times nothing is written, and lines spill.
+    ``local``: the file system of ``spill_dir``.
     """
 
     def __init__(
@@ -77,11 +77,7 @@ class ScalarWriter:
         self._run_dir = os.path.abspath(run_dir)
         self._job, self._session, self._token = job, session, token
         self._spill_dir = os.path.abspath(spill_dir) if spill_dir else default_folder()
-        self._flush_interval = flush_interval
-        self._spill_after = spill_after
-        self._retry = retry
         self._side_job = side_job
-        self._user_warn = warn
         self._strict = strict
         self._is_protected = is_protected
         self._piece = 0
@@ -94,15 +90,20 @@ class ScalarWriter:
         self._now = clock.monotonic
         self._offset = clock.now_ns() / 1e9 - clock.monotonic()
         self._lock = threading.RLock()  # re-entered by a signal handler that ends the run
-        self._wake = threading.Event()
-        self._threads: list[threading.Thread] = []
         self._state = "new"
         self._pid = os.getpid()
         self._encoded = 0
-        self._encoder = Encoder(self._warn)
-        self._said: set[str] = set()
         self._side_calls: list[float] = []
         self._outbox = Outbox(self._log(), self._new_spill, clock.monotonic, is_protected=is_protected)
+        self._pump = Pump(
+            self._outbox,
+            self._encode_politely,
+            warn,
+            run_dir=self._run_dir,
+            spill_dir=self._spill_dir,
+            pace=Pace(flush_interval, spill_after, retry),
+        )
+        self._encoder = Encoder(self._pump.warn)
         _WRITERS.add(self)
 
     # The hot path.
@@ -153,7 +154,7 @@ class ScalarWriter:
         try:
             whole = None if step is None else as_step(step)
         except ValueError as error:
-            numbers, refused = {}, {"step": str(error)}
+            numbers, refused = {}, {"": f"a call whose step is {error}"}
         now = self._now() + self._offset
         if time is not None:
             try:
@@ -177,8 +178,8 @@ class ScalarWriter:
                 self.flush(SIDE_DURABLE_WAIT)
             while len(self._pending) >= self._capacity:
                 self._encode_some()
-        except Exception as error:  # noqa: BLE001 - nothing that goes wrong here is the training's affair
-            self._warn(f"logging: {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - nothing that goes wrong here is the affair of the training
+            self._pump.warn(f"logging: {type(error).__name__}: {error}")
 
     def _is_slow(self) -> bool:
         """Whether the last calls came at a rate at which each of them may wait."""
@@ -210,96 +211,35 @@ class ScalarWriter:
                     self._limit = self._capacity
             return True
 
-    def _encode_all(self, *, polite: bool = False) -> None:
-        while self._encode_some():
-            if polite:
-                self._clock.sleep(0)  # lets the training's thread in between two batches
+    def _encode_all(self) -> None:
+        """Encode what was logged so far; calls that come meanwhile are not waited for."""
+        for _ in range(len(self._pending) // _BATCH + 1):
+            self._encode_some()
 
-    # Threads.
+    def _encode_politely(self) -> None:
+        """The same on a thread of its own, which lets the training's thread in after each batch."""
+        # Time is the order of calls: a wall clock that is set back changes nothing here.
+        offset = self._clock.now_ns() / 1e9 - self._clock.monotonic()
+        if offset > self._offset + _CLOCK_STEP:
+            self._offset = offset
+        for _ in range(len(self._pending) // _BATCH + 1):
+            self._encode_some()
+            self._clock.sleep(0)
 
     def _start(self) -> bool:
-        """Start the threads where they do not run; False where nothing may be logged any more."""
+        """Begin with the first call; False where nothing may be logged any more."""
         if self._state == "open":
             return True
         with self._lock:
             if self._state == "new":
                 self._state = "open"
-                self._threads = [
-                    threading.Thread(target=run, name=f"fsrun-{name}-{self._job}", daemon=True)
-                    for run, name in ((self._tend, "log"), (self._store, "store"))
-                ]
-                try:
-                    for thread in self._threads:
-                        thread.start()
-                except RuntimeError:  # the interpreter is shutting down: ``flush`` writes by itself
-                    self._threads = []
+                self._pump.start(self._job)
                 if not self._strict:
                     self._append = self._pending.append
                 self._limit = 0 if self._side_job else self._capacity
         if self._state == "closed":
-            self._warn_once("closed", "the run has ended: what is logged now is not recorded")
+            self._pump.warn_once("closed", "the run has ended: what is logged now is not recorded")
         return self._state == "open"
-
-    def _tend(self) -> None:
-        """Encode, hand on, spill what waits for too long; never touches the run folder."""
-        while self._state in _RUNNING:
-            self._wake.wait(self._flush_interval)
-            self._wake.clear()
-            try:
-                self._tend_once()
-            except Exception as error:  # noqa: BLE001 - this thread must survive everything
-                self._warn_once("tend", f"logging: {type(error).__name__}: {error}")
-
-    def _tend_once(self) -> None:
-        # Order is the order of calls, and so is time: a wall clock that is set back changes nothing here.
-        offset = self._clock.now_ns() / 1e9 - self._clock.monotonic()
-        if offset > self._offset + 0.05:
-            self._offset = offset
-        self._encode_all(polite=True)
-        outbox = self._outbox
-        if outbox.needs_store():
-            outbox.kick()
-        silent = outbox.silent_for()
-        if silent > self._spill_after:
-            self._tell_spilled(outbox.spill(), silent)
-        if outbox.dropped_lines:
-            self._warn_once(
-                "dropped",
-                f"{self._run_dir}: lines were lost: nothing takes them, and memory is full ({outbox.spill_error})",
-            )
-
-    def _tell_spilled(self, paths: list[str], silent: float) -> None:
-        if silent > _WARN_AFTER and paths:
-            self._warn_once(
-                "silent",
-                f"{self._run_dir} has not answered for {silent:.0f} s: scalars go to {paths[0]} and are written back "
-                "later, by this process or by `fsrun check --fix`",
-            )
-
-    def _store(self) -> None:
-        """Write to the run folder; may hang there for as long as it likes."""
-        outbox = self._outbox
-        while outbox.await_work():
-            if not self._store_now():
-                outbox.pause(self._retry)
-        outbox.close_log()
-
-    def _store_now(self) -> bool:
-        """Write all that waits; False, and a warning once, where that failed."""
-        try:
-            while self._outbox.store():
-                pass
-            return True
-        except OSError as error:
-            if error.errno != errno.EAGAIN:
-                self._warn_once(
-                    f"errno {error.errno}",
-                    f"{self._run_dir}: scalars cannot be written ({error.strerror or error}): they are kept, in "
-                    f"{self._spill_dir} if need be, and written later",
-                )
-        except Exception as error:  # noqa: BLE001 - this thread must survive everything
-            self._warn_once("store", f"logging: {type(error).__name__}: {error}")
-        return False
 
     # What others ask.
 
@@ -323,13 +263,7 @@ class ScalarWriter:
         if self._state not in _RUNNING or self._is_child():
             return self._state == "new"
         self._encode_all()
-        outbox = self._outbox
-        target = outbox.put_lines
-        if self._threads:
-            outbox.kick()
-        else:
-            self._store_now()
-        return outbox.wait(target, FINISH_WAIT if timeout is None else timeout)
+        return self._pump.flush(FINISH_WAIT if timeout is None else timeout)
 
     def acknowledged(self) -> dict[str, int]:
         """Bytes of the session's log that write and fsync acknowledged, by path in the run folder.
@@ -372,37 +306,17 @@ class ScalarWriter:
                 self._state = "closed" if self._state == "new" else self._state
                 return True
             self._append, self._state = _refuse, "closing"
-        end = self._now() + timeout
-
-        def left() -> float:
-            return max(0.0, end - self._now())
-
-        done = self.flush(timeout)
-        if self._threads:
-            # A log that is not where it was by now is found out here, and its last lines wait again.
-            done = self._outbox.verify(left()) and done
-            done = self._outbox.wait(self._outbox.put_lines, left()) and done
+        self._encode_all()
+        done = self._pump.flush(timeout, verify=True)
         self._end("closed")
-        for thread in self._threads if done else ():
-            thread.join(1.0)
+        if done:
+            self._pump.join(1.0)
         return done
 
     def _end(self, state: str) -> None:
         with self._lock:
             self._state, self._limit = state, 0
-            paths = self._outbox.spill()
-            self._outbox.stop()
-        self._wake.set()
-        if paths:
-            self._warn(
-                f"{self._run_dir}: the last scalars could not be written; they are kept in {', '.join(paths)}: "
-                "`fsrun check --fix` on this machine brings them into the run"
-            )
-        if self._outbox.spill_error is not None:
-            self._warn(
-                f"{self._run_dir}: the last scalars are lost: neither the run folder nor {self._spill_dir} takes them "
-                f"({self._outbox.spill_error.strerror})"
-            )
+        self._pump.end()
 
     # Odds and ends.
 
@@ -414,17 +328,6 @@ class ScalarWriter:
         piece, self._piece = self._piece, self._piece + 1
         note = SpillNote(run_dir=self._run_dir, job=self._job, session=self._session, token=self._token, piece=piece)
         return SpillFile(self._local, self._spill_dir, note)
-
-    def _warn(self, message: str) -> None:
-        try:
-            self._user_warn(message)
-        except Exception:  # noqa: BLE001 - a warning must never be the error
-            return
-
-    def _warn_once(self, kind: str, message: str) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
-            self._warn(message)
 
     def _is_child(self) -> bool:
         return os.getpid() != self._pid
