@@ -74,7 +74,7 @@ class Evaluation(Iterator[Entry]):
         poll: float,
         clock: Clock,
     ) -> None:
-        self._closed = False
+        self._closed = True
         self._session = context.session
         self._choose = choose
         self._linger, self._once, self._poll, self._clock = linger, once, poll, clock
@@ -88,6 +88,7 @@ class Evaluation(Iterator[Entry]):
         self._quiet = 0
         self._due = clock.monotonic()
         self._attempts.persist(lambda: self._begin(rule))
+        self._closed = False
 
     def _begin(self, rule: BestRule | None) -> None:
         if rule is not None:

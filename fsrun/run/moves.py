@@ -270,7 +270,7 @@ class Moves:
         """Remove the empty claim folders of a session that takes no more claims."""
         folder = f"{layout.CLAIMED}/{layout.claim_folder(job, session)}"
         with suppress(OSError):
-            for attempt in self.unit.names(folder):
+            for attempt in self.fs.names(self.unit.path(folder)):
                 self.fs.rmdir(self.unit.path(folder, attempt))
                 self._made.discard(f"{folder}/{attempt}")
             self.fs.rmdir(self.unit.path(folder))
