@@ -32,6 +32,8 @@ _SMALL = 8 << 10
 """Below this, line by line is faster than setting up pyarrow's reader."""
 _SAMPLES = (32, 256)
 """Lines of a piece that are looked at: the first number where all have the same tags, else the second."""
+_STACKED = 1 << 20
+"""Rows that are made of columns at once."""
 _MAX_CELLS = 8 << 20
 """Estimated lines x tags of a piece above which its columns would hold mostly nothing: read line by line."""
 _BOM = b"\xef\xbb\xbf"
@@ -220,19 +222,28 @@ class LogReader:
         if entry.null_count == rows:
             entry = _constants(rows)[1]
         else:
-            entry = entry.dictionary_encode().cast(CODES)
+            entry = entry.chunk(0).dictionary_encode().cast(CODES)
             self.keys.update(k for k in wide["entry"].unique().to_pylist() if k is not None)
-        tables = []
-        for name in wide.column_names:
-            value = wide[name]
-            if name in _RESERVED or value.null_count == rows:
-                continue
-            columns = [wide["step"], time, value.cast(pa.float64(), safe=False), entry]
-            if value.null_count:
-                there = value.is_valid()
-                columns = [column.filter(there) for column in columns]
-            tables.append(series(self.job, name, self.session, *columns))
-        return tables
+        names = [n for n in wide.column_names if n not in _RESERVED and wide[n].null_count < rows]
+        at_once = max(1, _STACKED // rows)
+        return [self._stack(wide, names[i : i + at_once], time, entry) for i in range(0, len(names), at_once)]
+
+    def _stack(self, wide: pa.Table, names: list[str], time: pa.Array, entry: pa.Array) -> pa.Table:
+        """The columns of some tags, one below the other."""
+        count, rows = len(names), wide.num_rows
+        value = _below([wide[name].cast(pa.float64(), safe=False) for name in names])
+        columns = [wide["step"], time, value, entry]
+        columns = [column if column is value else _below([column] * count) for column in columns]
+        ends = pa.array(range(rows, rows * count + 1, rows), pa.int32())
+        codes = pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(range(count), pa.int32())))
+        if value.null_count:
+            there = value.is_valid()
+            *columns, codes = (column.filter(there) for column in (*columns, codes))
+        tag = pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string()))
+        step, time, value, entry = columns
+        sessions = pa.repeat(pa.scalar(self.session, pa.int32()), len(step))
+        job = constant(self.job, len(step))
+        return pa.table([job, tag, step, time, value, sessions, entry], schema=POINTS)
 
     def _lines(self, data: bytes, start: int) -> list[pa.Table]:
         """Read a piece line by line."""
@@ -341,6 +352,12 @@ def without_nan(column: Any) -> Any:
     return pc.if_else(absent, pa.scalar(None, pa.float64()), column) if pc.any(absent).as_py() else column
 
 
+def _below(columns: list[Any]) -> Any:
+    """Columns one below the other, each of one chunk."""
+    arrays = [column.chunk(0) if isinstance(column, pa.ChunkedArray) else column for column in columns]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind))
 
@@ -368,10 +385,3 @@ _shared = pa.array([], pa.int32()), pa.nulls(0, CODES)
 def constant(text: str, rows: int) -> pa.Array:
     """A dictionary column that holds one text."""
     return pa.DictionaryArray.from_arrays(_constants(rows)[0], pa.array([text], pa.string()))
-
-
-def series(job: str, tag: str, session: int, step: Any, time: Any, value: Any, entry: Any) -> pa.Table:
-    """A table of ``POINTS`` with one job, tag and session."""
-    rows = len(step)
-    sessions = pa.repeat(pa.scalar(session, pa.int32()), rows)
-    return pa.table([constant(job, rows), constant(tag, rows), step, time, value, sessions, entry], schema=POINTS)
