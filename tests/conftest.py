@@ -1,0 +1,28 @@
+"""Marks each test with its tier: the folder that it stands in says which."""
+
+from pathlib import Path
+
+import pytest
+
+TIERS = {
+    "core": "unit",
+    "disk": "unit",
+    "run": "unit",
+    "cli": "unit",
+    "adapters": "multiprocess",
+    "seed": "multiprocess",
+    "models": "property",
+    "crash": "crash",
+    "interleaving": "interleaving",
+    "multiprocess": "multiprocess",
+    "documents": "documents",
+    "shared": "integration",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        tier = TIERS.get(item.path.relative_to(here).parts[0])
+        if tier is not None:
+            item.add_marker(tier)
