@@ -77,6 +77,7 @@ class Outbox:
         self._memory = 0
         self._flights: deque[_Flight] = deque()
         self._spills: deque[SpillFile] = deque()
+        self._filling: SpillFile | None = None
         self._recent: list[bytes] = []
         self._retired: list[SessionLog] = []
         self._checked = self._progress = monotonic()
@@ -168,15 +169,17 @@ class Outbox:
         bare = [flight for flight in self._flights if flight.spill is None]
         if bare:
             spill = self._filled_spill([flight.data for flight in bare])
+            self._filling = self._filling if self._spills else spill
             self._spills.appendleft(spill)
             for flight in bare:
                 flight.spill = spill
 
     def _append_spill(self, data: bytes) -> None:
-        if self._spills and self._spills[-1].size < SPILL_SIZE:
-            self._spills[-1].append(data)
+        if self._spills and self._spills[-1] is self._filling and self._filling.size < SPILL_SIZE:
+            self._filling.append(data)
         else:
-            self._spills.append(self._filled_spill([data]))
+            self._filling = self._filled_spill([data])
+            self._spills.append(self._filling)
 
     def _filled_spill(self, pieces: list[bytes]) -> SpillFile:
         spill = self._new_spill()
@@ -203,6 +206,8 @@ class Outbox:
             self._log = log
             for flight in self._flights:
                 flight.written = False
+            # A spill of the closed session may be imported by anyone from now on, so nothing is added to it.
+            self._filling = None
             self._recent.clear()
             self._sealed = False
             self.kick()

@@ -78,6 +78,7 @@ def test_order_is_kept_through_a_failed_write_a_spill_and_memory(world: World) -
     assert world.spilled() == [lines(1, 2)]
     world.put(4)
     world.outbox.spill()
+    assert world.spilled() == [lines(1, 2, 3, 4)]
     world.put(5)
     world.store_all()
     assert world.written() == lines(1, 2, 3, 4, 5)
@@ -170,6 +171,19 @@ def test_nothing_is_written_between_the_statement_of_a_fence_and_the_next_sessio
     world.outbox.reopen(world.log(2))
     world.store_all()
     assert world.written(2) == lines(2)
+
+
+def test_a_spill_of_a_session_that_was_closed_gets_no_more_lines(world: World) -> None:
+    world.put(1)
+    world.outbox.spill()
+    world.outbox.seal()
+    world.outbox.reopen(world.log(2))
+    world.put(2)
+    world.outbox.spill()
+    assert world.spilled() == [lines(1), lines(2)]
+    world.store_all()
+    assert world.written(2) == lines(1, 2)
+    assert os.listdir(world.spills) == []
 
 
 def test_a_log_with_somebody_elses_bytes_is_kept_and_its_torn_line_ended(world: World) -> None:
