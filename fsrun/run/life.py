@@ -185,7 +185,15 @@ def is_main_imported_again() -> bool:
     """
     processes = sys.modules.get("multiprocessing.process")
     current: Callable[[], object] | None = getattr(processes, "current_process", None)
-    return current is not None and bool(getattr(current(), "_inheriting", False))
+    if current is not None and getattr(current(), "_inheriting", False):
+        return True
+    # Other pools of processes (loky) import it by the same name, below which a worker's function never runs.
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__mp_main__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 LIFE = Life()

@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from fsrun.run.session import Session
     from fsrun.run.writer import ScalarWriter
 
-_CLOSE_MARGIN = 0.25
-"""Share of the time to finish that is kept for the end after the hand-over and the log have had theirs."""
+_FOR_LOG, _FOR_END = 0.4, 0.2
+"""Shares of the time to finish that hand-overs leave to the log and the end, and the log to the end."""
+_GRACE = 0.25
+"""Seconds that a caller waits beyond what the closer was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,7 @@ class LiveRun:
 
     def await_end(self, wait: float) -> None:
         """Wait for the end; where it takes longer, say so and go on."""
-        if not self._done.wait(wait + _CLOSE_MARGIN):
+        if not self._done.wait(wait + _GRACE):
             self.warn(f"{self.path}: the file system did not answer within {wait:.0f} s; the end may be missing")
         LIFE.remove(self)
 
@@ -275,11 +277,11 @@ class LiveRun:
         ending = endings.decide(
             seen, said=self._said, noted=LIFE.noted, now=time.monotonic(), queue_finished=self.queue_finished
         )
-        if not self.handover.drain(left(2 * _CLOSE_MARGIN)):
+        if not self.handover.drain(left(_FOR_LOG)):
             self.warn(f"{self.path}: a hand-over was not done when the run ended")
-        if not self.artifacts.drain(left(2 * _CLOSE_MARGIN)):
+        if not self.artifacts.drain(left(_FOR_LOG)):
             self.warn(f"{self.path}: an artifact was not done when the run ended")
-        self.writer.close(left(_CLOSE_MARGIN))
+        self.writer.close(left(_FOR_END))
         if self._fenced:
             return
         for evaluation in list(self._evaluations):

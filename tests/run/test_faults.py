@@ -77,7 +77,7 @@ def log(run: Run, numbers: range) -> None:
     for step in numbers:
         before = time.monotonic()
         run.add_scalar({"x": float(step)}, step=step)
-        assert time.monotonic() - before < 0.5, "the call waited for the folder"
+        assert time.monotonic() - before < 2, "the call waited for the folder"
 
 
 @pytest.mark.parametrize(
@@ -114,19 +114,19 @@ def test_a_full_disk_lets_finish_return_and_keeps_the_points_elsewhere(
     assert str(tmp_path / "spill") in caplog.text
     fs.clear()
     # The session expires, or is ended by whoever comes next; then its spill is brought in.
-    until(lambda: "main.1.end" in jobs(Path(run.path)) or _end_it(run))
+    until(lambda: "main.1.end" in jobs(Path(run.path)) or _try_close(run.path, "expired"))
     local = LocalFileSystem()
     for spill in find_spills(run.path, fs=local, folder=str(tmp_path / "spill")):
         import_spill(run.path, spill, fs=local)
     assert steps(run) == list(range(20))
 
 
-def _end_it(run: Run) -> bool:
-    return _close(run.path, "expired")
+def _close(path: str, reason: str) -> None:
+    """What an observer with a false verdict does, again where the holder has moved on meanwhile."""
+    until(lambda: _try_close(path, reason))
 
 
-def _close(path: str, reason: str) -> bool:
-    """What an observer with a false verdict does."""
+def _try_close(path: str, reason: str) -> bool:
     local = LocalFileSystem()
     chain = look(local, path, "main")
     return close_session(
@@ -181,7 +181,7 @@ def test_a_false_verdict_costs_nothing(opened: Callable[..., Run], caplog: pytes
     log(run, range(5))
     run.finish_queue()
     assert run.flush(20)
-    assert _close(run.path, "expired")
+    _close(run.path, "expired")
     log(run, range(5, 10))
     until(lambda: "main.2.lock" in jobs(Path(run.path)))
     run.add_scalar({"x": 10.0}, step=10)
@@ -203,7 +203,7 @@ def test_a_false_verdict_at_the_very_end_is_set_right(opened: Callable[..., Run]
     run = opened(timeout=60)
     log(run, range(3))
     assert run.flush(20)
-    assert _close(run.path, "expired")
+    _close(run.path, "expired")
     run.finish()
     first, last = (read(Path(run.path, "jobs", f"main.{n}.end")) for n in (1, 2))
     assert (first["status"], last["status"]) == ("crashed", "finished")
@@ -214,7 +214,7 @@ def test_an_artifact_survives_a_false_verdict(opened: Callable[..., Run], tmp_pa
     (tmp_path / "a").write_text("a")
     run = opened()
     run.add_artifact("first", tmp_path / "a")
-    assert _close(run.path, "expired")
+    _close(run.path, "expired")
     until(lambda: "main.2.lock" in jobs(Path(run.path)))
     run.add_artifact("second", tmp_path / "a")
     run.finish()
@@ -227,7 +227,7 @@ def test_an_artifact_survives_a_false_verdict(opened: Callable[..., Run], tmp_pa
 
 
 def _take_over(run: Run) -> Any:
-    assert _close(run.path, "expired")
+    _close(run.path, "expired")
     return open_session(
         LocalFileSystem(),
         SystemClock(),
