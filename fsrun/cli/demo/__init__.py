@@ -116,6 +116,7 @@ def _watch(jobs: Jobs, path: str, plan: Plan, shown: Progress, crash: bool) -> l
     from fsrun.cli.demo.watch import look
 
     killed: list[Claim] = []
+    before: Claim | None = None
     while True:
         ended = [jobs.ended("trainer"), jobs.ended("evaluator")]
         seen = look(path)
@@ -126,7 +127,9 @@ def _watch(jobs: Jobs, path: str, plan: Plan, shown: Progress, crash: bool) -> l
                 raise FsrunError(f"the demo's {name} ended with exit code {code}; its last lines stand above")
         if None not in ended:
             return killed
-        if crash and not killed and seen.held and len(seen.done) >= len(plan.checkpoint_steps) // 2:
+        halfway = len(seen.done) >= len(plan.checkpoint_steps) // 2
+        # A claim that was not there a moment ago: its evaluation is in the middle when the signal comes.
+        if crash and not killed and halfway and seen.held and seen.held != before:
             pid = jobs.kill_evaluator()
             left = look(path)
             # It may have come to its outcome just before; then nothing was lost, and the next one is tried.
@@ -134,7 +137,8 @@ def _watch(jobs: Jobs, path: str, plan: Plan, shown: Progress, crash: bool) -> l
                 killed.append(left.held)
                 shown.say(
                     f"Killed the evaluator (SIGKILL to process {pid}) while it held {left.held.entry}; "
-                    f"training goes on at step {left.step}. Starting it again."
+                    f"training is at step {left.step}. Starting it again."
                 )
             jobs.start_evaluator()
+        before = seen.held
         time.sleep(_POLL)
