@@ -22,6 +22,8 @@ from fsrun.core.records import Lock, Outcome
 
 STEP_MIN = -(2**63)
 STEP_MAX = 2**63 - 1
+SESSION_MAX = 2**31 - 1
+"""The column of sessions has 32 bits; a log of a higher one is ignored."""
 
 
 class Point(NamedTuple):
@@ -75,8 +77,10 @@ def parse_source(path: str) -> Source | None:
 
 def sources(names: Iterable[str]) -> list[Source]:
     """Read a listing of ``scalars/`` in the order in which the sources are read; unknown names are ignored."""
-    found = (layout.parse_log_name(name) for name in names)
-    return sorted(Source(job, session, -1 if piece is None else piece) for job, session, piece in filter(None, found))
+    found = filter(None, (layout.parse_log_name(name) for name in names))
+    return sorted(
+        Source(job, session, -1 if piece is None else piece) for job, session, piece in found if session <= SESSION_MAX
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +154,14 @@ class Handover(NamedTuple):
 
 def outcome_points(outcome: Outcome, key: str) -> list[Point]:
     """The points of a ``done`` outcome; none where it has no step. Scores that are no numbers are left out."""
-    if outcome.state != "done" or outcome.step is None or not STEP_MIN <= outcome.step <= STEP_MAX:
+    step = as_step(outcome.step)
+    if outcome.state != "done" or step is None or not 0 < outcome.session <= SESSION_MAX:
         return []
     points = []
     for tag, score in outcome.scores.items():
         value = as_value(score)
         if value is not None:
-            points.append(Point(outcome.job, tag, outcome.step, float(outcome.time), value, outcome.session, key))
+            points.append(Point(outcome.job, tag, step, as_value(outcome.time), value, outcome.session, key))
     return points
 
 

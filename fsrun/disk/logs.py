@@ -9,6 +9,7 @@ Leaves to others: how many bytes count and which points count (``core.scalars``)
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -62,7 +63,7 @@ def read_pieces(fs: FileSystem, path: str, start: int, stop: int | None, size: i
 
     Ends at ``stop``, at the first NUL, or at the last newline that is there. Reads through one fresh descriptor; the
     caller has listed the folder just before, which drops what a network client had cached of it. A log that is not
-    there has no lines.
+    there, or goes away meanwhile, has no lines (more).
     """
     try:
         descriptor = fs.open(path)
@@ -72,7 +73,12 @@ def read_pieces(fs: FileSystem, path: str, start: int, stop: int | None, size: i
         rest = b""
         at = start
         while want := size if stop is None else min(size, stop - at):
-            chunk = os.pread(descriptor, max(want, 0), at)
+            try:
+                chunk = os.pread(descriptor, max(want, 0), at)
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    raise
+                return
             if not chunk:
                 return
             at += len(chunk)

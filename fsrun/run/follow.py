@@ -31,22 +31,19 @@ class Follower:
         self._pending: dict[str, list[Point]] = {}
         """Points of lines whose outcome has not been seen yet."""
         self.ended = False
-        """Whether every job had ended when the last look began."""
+        """Whether every job had ended, or the run was gone, when the last look began."""
 
-    def look(self) -> list[Point]:
-        """The points that are new since the last look."""
+    def look(self) -> Iterator[Point]:
+        """The points that are new since the last look; that of an outcome after all others."""
         loader = self._loader
         names = list_folder(loader.fs, loader.path(layout.JOBS))
-        chains = look_all(names)
-        self.ended = bool(chains) and all(chain.closed for chain in chains.values())
-        points = self._read(read_sessions(loader.locks(names, self._locks)))
-        evals = loader.outcome_keys()
-        fresh = []
-        for point in points:
+        self.ended = all(chain.closed for chain in look_all(names).values())
+        for point in self._read(read_sessions(loader.locks(names, self._locks))):
             if point.entry is None:
-                fresh.append(point)
+                yield from self._wanted(point)
             elif point.entry not in self._yielded:
                 self._pending.setdefault(point.entry, []).append(point)
+        evals = loader.outcome_keys()
         for key in sorted(evals.keys() - self._yielded):
             lined = self._pending.pop(key, None)
             if lined is None:
@@ -55,26 +52,28 @@ class Follower:
                     continue
                 lined = outcome_points(outcome, key)
             self._yielded.add(key)
-            fresh += lined
-        return [p for p in fresh if self._wanted(p)]
+            for point in lined:
+                yield from self._wanted(point)
 
-    def _wanted(self, point: Point) -> bool:
-        return (self._tags is None or point.tag in self._tags) and (self._jobs is None or point.job in self._jobs)
+    def _wanted(self, point: Point) -> Iterator[Point]:
+        if (self._tags is None or point.tag in self._tags) and (self._jobs is None or point.job in self._jobs):
+            yield point
 
-    def _read(self, sessions: Sessions) -> list[Point]:
+    def _read(self, sessions: Sessions) -> Iterator[Point]:
         loader = self._loader
-        points: list[Point] = []
         for source in sources(list_folder(loader.fs, loader.path(layout.SCALARS))):
             log = self._logs.get(source.path)
             if log is None:
                 log = self._logs[source.path] = LogReader(source.job, source.session)
-            for data in loader.pieces(source, sessions, log.position):
-                for table in log.feed(data):
-                    points += (Point(**row) for row in table.to_pylist())
+            try:
+                for data in loader.pieces(source, sessions, log.position):
+                    for table in log.feed(data):
+                        yield from (Point(**row) for row in table.to_pylist())
+            except IsADirectoryError:
+                loader.problems.add(source.path, None, "is a folder, not a log")
             if log.skipped > self._faults.get(source.path, 0):
                 self._faults[source.path] = log.skipped
                 loader.problems.add_faults(loader.fs, loader.run_dir, source.path, log)
-        return points
 
 
 def follow(
@@ -89,9 +88,9 @@ def follow(
 ) -> Iterator[Point]:
     """Yield points; see ``RunReader.follow``."""
     follower = Follower(loader, tags, jobs)
-    points = follower.look()
-    if replay:
-        yield from points
+    for point in follower.look():
+        if replay:
+            yield point
     while not (follower.ended or (stop is not None and stop())):
         clock.sleep(poll)
         yield from follower.look()

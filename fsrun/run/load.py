@@ -149,7 +149,10 @@ class Loader:
         cached = len(tables)
         for source in listed:
             log = LogReader(source.job, source.session, tags, positions.get(source.path, 0))
-            tables += log.read(self.pieces(source, sessions, log.position))
+            try:
+                tables += log.read(self.pieces(source, sessions, log.position))
+            except IsADirectoryError:
+                self.problems.add(source.path, None, "is a folder, not a log")
             if log.position:
                 positions[source.path] = log.position
             if log.skipped:

@@ -123,9 +123,10 @@ class RunReader:
     ) -> Iterator[Point]:
         """Yield points as they are logged: what is there first (unless ``replay=False``), then each new one.
 
-        Ends when every job has ended and all was yielded, or when ``stop()`` says so; looks every ``poll`` seconds. New
-        sessions, takeovers and compaction are followed. A point that a later one replaces or voids has been yielded
-        by then: ``scalars()`` says what stands.
+        Ends when every job has ended and all was yielded, when the run is gone, or when ``stop()`` says so; looks every
+        ``poll`` seconds. Points of one job come in the order in which they were logged. New sessions, takeovers and
+        compaction are followed. A point that a later one replaces or voids has been yielded by then: ``scalars()`` says
+        what stands.
         """
         from fsrun.run.follow import follow
 

@@ -27,7 +27,9 @@ def lock(job: str, session: int, fence: dict[str, int] | None = None, continues:
 
 def test_sources_are_read_job_by_job_session_by_session_and_a_spill_after_its_log() -> None:
     names = ["main.10.jsonl", "main.2.s0.jsonl", "main.2.jsonl", "eval.1.jsonl", "main.2.s10.jsonl", "main.2.s9.jsonl"]
-    assert [s.path for s in sources([*names, "notes.txt", ".tmp-main.1-ab", "main.02.jsonl"])] == [
+    assert [
+        s.path for s in sources([*names, "notes.txt", ".tmp-main.1-ab", "main.02.jsonl", f"main.{2**31}.jsonl"])
+    ] == [
         "scalars/eval.1.jsonl",
         "scalars/main.2.jsonl",
         "scalars/main.2.s0.jsonl",
@@ -119,7 +121,9 @@ def test_the_points_of_an_outcome_are_its_numbers_and_words() -> None:
     assert math.isnan(found[1].value)
 
 
-@pytest.mark.parametrize("more", [{"state": "failed"}, {"state": "lost"}, {"step": None}, {"step": 2**63}])
+@pytest.mark.parametrize(
+    "more", [{"state": "failed"}, {"state": "lost"}, {"step": None}, {"step": 2**63}, {"session": 2**31}]
+)
 def test_an_outcome_that_is_not_done_or_has_no_step_has_no_points(more: dict[str, object]) -> None:
     assert outcome_points(outcome(scores={"acc": 1}, **more), "X.1") == []
 

@@ -153,6 +153,12 @@ def test_a_closed_run_is_told_and_done(run: RunFolder) -> None:
     assert clock.slept == []
 
 
+def test_it_ends_where_the_run_is_gone(run: RunFolder) -> None:
+    story = Story(run, lambda: run.path.rename(run.path.with_name("moved")), nothing)
+    assert story.told() == [(0, "loss", 0, 0.0)]
+    assert len(story.clock.slept) == 1
+
+
 def test_faulty_lines_are_named_once_with_their_number(run: RunFolder) -> None:
     story = Story(
         run, lambda: run.log("main", 1, b"x\n"), lambda: run.log("main", 1, b"y\n", build.lines([1])), nothing

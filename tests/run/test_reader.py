@@ -270,6 +270,15 @@ def test_unknown_files_jobs_and_keys_are_ignored(run: RunFolder) -> None:
     assert reader.problems == []
 
 
+def test_a_folder_in_place_of_a_log_is_named(run: RunFolder) -> None:
+    run.session("main", 1, build.lines([0]))
+    (run.path / "scalars" / "main.2.jsonl").mkdir()
+    reader = RunReader(str(run))
+    assert values(reader) == [(0, 0)]
+    assert len(list(reader.follow(stop=lambda: True))) == 1
+    assert [p.path for p in reader.problems] == ["scalars/main.2.jsonl"]
+
+
 def test_a_log_without_a_lock_counts(run: RunFolder) -> None:
     run.lock("main", 1)
     run.log("main", 1, build.lines([0]))
