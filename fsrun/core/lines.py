@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
 from fsrun.core.codec import WORDS, to_word
 from fsrun.core.values import as_number
-
-_NEWLINE = orjson.OPT_APPEND_NEWLINE
 
 
 class Point(NamedTuple):
@@ -42,27 +40,32 @@ def encode_lines(points: Sequence[tuple[int, float, Mapping[str, int | float], s
     Steps are whole numbers of 64 bits, values are ``int`` or ``float`` (nothing else: a bool would be written as
     ``true``), tags are checked ones. NaN and the infinities become words, integers past 64 bits the nearest float.
     """
+    if not points:
+        return b""
     records = [{"step": step, "time": time, **values} for step, time, values, entry in points if entry is None]
     try:
         body = orjson.dumps(records)[1:-1]
-    except orjson.JSONEncodeError:
-        return b"".join(map(_line, points))
-    # One pass of C for the whole batch, unless it holds what that pass cannot say: an entry key, NaN (which orjson
-    # writes as null), or a tag that looks like the seam of two lines. Then line by line.
-    if len(records) < len(points) or b":null" in body or body.count(b"},{") != len(points) - 1:
-        return b"".join(map(_line, points))
+    except orjson.JSONEncodeError:  # an integer past 64 bits
+        body = b""
+    # One pass of C for the whole batch, unless it holds what that pass cannot say: NaN, which orjson writes as null, or
+    # an entry key; or a tag that looks like the seam of two lines.
+    if len(records) < len(points) or not body or b":null" in body:
+        records = [_record(point) for point in points]
+        body = orjson.dumps(records)[1:-1]
+    if body.count(b"},{") != len(points) - 1:
+        return b"".join([orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records])
     return body.replace(b"},{", b"}\n{") + b"\n"
 
 
-def _line(point: tuple[int, float, Mapping[str, int | float], str | None]) -> bytes:
+def _record(point: tuple[int, float, Mapping[str, int | float], str | None]) -> dict[str, Any]:
     step, time, values, entry = point
-    record: dict[str, object] = {"step": step, "time": to_word(time)}
+    record: dict[str, Any] = {"step": step, "time": to_word(time)}
     for tag, value in values.items():
         number = as_number(value)
         record[tag] = to_word(number) if type(number) is float else number
     if entry is not None:
         record["entry"] = entry
-    return orjson.dumps(record, option=_NEWLINE)
+    return record
 
 
 def complete_prefix(data: bytes) -> int:
