@@ -1,9 +1,10 @@
 """Signals of a process that holds runs: the end is written, then the process dies as it would have without fsrun.
 
 Does: takes SIGTERM and SIGHUP where they have their default disposition, has the open runs ended within two seconds
-by a thread (the interrupted main thread may hold any lock), restores the default and sends the signal again. Where
-the user has a handler, notes the signal and calls it. A handler that the user installs later wins; if it calls ours
-in turn, ours only notes.
+by a thread (the interrupted main thread may hold any lock), restores the default and sends the signal again. A main
+thread that was interrupted in code of fsrun may hold a lock that this end needs: it goes on until the thread ends the
+process. Where the user has a handler, notes the signal and calls it. A handler that the user installs later wins; if
+it calls ours in turn, ours only notes.
 
 A main thread that is stuck in C code runs no Python handler, and would now survive a SIGTERM that used to kill it. So
 the C handler of the interpreter also wakes the thread through the wakeup descriptor, and the thread ends the process
@@ -79,16 +80,20 @@ class Signals:
                 return previous(signum, frame)
             # A handler that was installed after ours and calls it has taken over: what happens next is its affair.
             if signal.getsignal(signum) is handle_for_fsrun:
-                self._die(signum)
+                self._die(signum, frame)
             return None
 
         return handle_for_fsrun
 
-    def _die(self, signum: int) -> None:
+    def _die(self, signum: int, frame: FrameType | None) -> None:
         """End the runs in the thread, wait for that, die. A second signal meanwhile changes nothing."""
         if self._dying:
             return
         self._dying = True
+        if self._sockets is not None and _is_in_fsrun(frame):
+            self._orders.append((signum, None))
+            self._sockets[1].send(bytes([_ORDER]))
+            return
         done = threading.Lock()
         done.acquire()
         self._orders.append((signum, done))
@@ -134,7 +139,10 @@ class Signals:
             if self._orders:
                 signum, done = self._orders.popleft()
                 self._end_all(signum)
-                done.release()
+                if done is None:
+                    die_by(signum)
+                else:
+                    done.release()
                 woken = 0
             elif byte == _STOP:
                 ours.close()
@@ -185,6 +193,15 @@ class Signals:
             except OSError:
                 pass
         theirs.close()
+
+
+def _is_in_fsrun(frame: FrameType | None) -> bool:
+    """Whether the code that was interrupted is fsrun's, or was called by it."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("fsrun."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _receive(ours: socket.socket) -> tuple[int, int]:

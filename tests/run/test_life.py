@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.programs import done, jobs, lines, program, read, ready, run_program
+from tests.support.programs import done, jobs, lines, program, read, ready, run_program, until
 
 pytestmark = pytest.mark.multiprocess
 
@@ -82,6 +82,28 @@ def test_a_signal_with_its_default_disposition_still_kills_and_is_written_down(
         assert done(process)[0] == -signum
     assert (end_of(tmp_path)["status"], end_of(tmp_path)["reason"]) == ("failed", reason)
     assert [line["step"] for line in lines(tmp_path / "p" / "r")] == [1]
+
+
+def test_a_signal_amid_logging_loses_no_line_that_was_acknowledged(tmp_path: Path) -> None:
+    body = """
+run = opened()
+values = {f"x{i}": 1.0 for i in range(20)}
+print("ready", flush=True)
+step = 0
+while True:
+    run.add_scalar(values, step=step)
+    step += 1
+"""
+    with program(OPEN + body, tmp_path) as process:
+        ready(process)
+        until(lambda: list((tmp_path / "p" / "r" / "scalars").glob("*")))
+        process.send_signal(signal.SIGTERM)
+        assert done(process)[0] == -signal.SIGTERM
+    assert end_of(tmp_path)["reason"] == "terminated"
+    log = tmp_path / "p" / "r" / "scalars" / "main.1.jsonl"
+    size = end_of(tmp_path)["sizes"]["scalars/main.1.jsonl"]
+    assert log.read_bytes()[:size].endswith(b"\n")
+    assert len(lines(tmp_path / "p" / "r")) > 100
 
 
 def test_two_signals_at_once_are_one_end(tmp_path: Path) -> None:
