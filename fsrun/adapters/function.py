@@ -73,7 +73,7 @@ class FunctionEvaluator:
         self._read, theirs_write = os.pipe()
         try:
             self._process = child.start(
-                [sys.executable, "-m", "fsrun.adapters.worker", self.spec, str(theirs_read), str(theirs_write)],
+                [sys.executable, "-P", "-m", "fsrun.adapters.worker", self.spec, str(theirs_read), str(theirs_write)],
                 pass_fds=(theirs_read, theirs_write),
             )
         finally:

@@ -207,6 +207,18 @@ def test_a_function_that_cannot_be_loaded_is_told_before_anything_is_claimed(
         FunctionEvaluator(spec.replace("{file}", str(file))).check()
 
 
+def test_a_module_of_the_user_that_is_named_like_one_of_python_is_no_harm(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    (file.parent / "queue.py").write_text("raise RuntimeError('not me')")
+    evaluator = FunctionEvaluator(f"{file}:good")
+    try:
+        assert evaluator.evaluate(request("a")).scores["eval/acc"] == 0.5
+    finally:
+        evaluator.close()
+
+
 def test_the_child_goes_when_its_parent_is_killed(file: Path) -> None:
     parent = subprocess.Popen(
         [
