@@ -93,6 +93,31 @@ def test_hand_over_evaluation_and_best_end_to_end(tmp_path: Path) -> None:
     ]
 
 
+def test_the_plain_enqueue_of_the_seed_text_feeds_an_evaluator_that_claims(tmp_path: Path) -> None:
+    run = tmp_path / "p" / "r"
+    plain = """
+import fsrun, os
+def enqueue(path, queue):
+    dest = os.path.join(queue, os.path.basename(path))
+    tmp = dest + ".tmp"
+    os.link(path, tmp)
+    os.replace(tmp, dest)
+with fsrun.init("p", run_id="r") as run:
+    queue = f"{run.path}/queue"
+    for step in (100, 200, 300):
+        with open(f"model-{step}.pt", "w") as file: file.write(str(step))
+        run.add_scalar({"train/loss": 1.0 / step}, step=step)
+        enqueue(f"model-{step}.pt", queue)
+    open(f"{queue}/FINISHED", "w").close()
+"""
+    assert run_program(plain, tmp_path)[0] == 0
+    code, out, err = run_program(EVALUATE, tmp_path)
+    assert code == 0, err
+    assert out.split() == ["model-100.pt", "1", "model-200.pt", "1", "model-300.pt", "1"]
+    assert os.listdir(run / "best") == ["model-200.pt"]
+    assert [(line["step"], line["eval/acc"]) for line in lines(run, "eval")] == [(100, 0.1), (200, 0.9), (300, 0.3)]
+
+
 def test_an_evaluator_that_is_terminated_gives_its_entry_back(tmp_path: Path) -> None:
     run = tmp_path / "p" / "r"
     assert run_program(ENQUEUE, tmp_path)[0] == 0

@@ -25,6 +25,7 @@ class torch:
             pickle.dump(state, file)
 
 
+# fmt: off
 def enqueue(path, queue):
     dest = os.path.join(queue, os.path.basename(path))
     tmp = dest + ".tmp"
@@ -35,7 +36,6 @@ def enqueue(path, queue):
     os.replace(tmp, dest)
 
 
-# fmt: off
 # --- the text
 with nb.init("speech", run_name="big", run_id=RUN_ID, config=cfg) as run:
     for epoch in range(epochs):
