@@ -252,7 +252,8 @@ class LiveRun:
     def await_end(self, wait: float) -> None:
         """Wait for the end; where it takes longer, say so and go on."""
         if not self._done.wait(wait + _GRACE):
-            self.warn(f"{self.path}: the file system did not answer within {wait:.0f} s; the end may be missing")
+            limit = self._orders[0][1]
+            self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; the end may be missing")
         LIFE.remove(self)
 
     # The closer.

@@ -26,7 +26,13 @@ def environment(root: Path, *, arrow: bool = False, **more: str) -> dict[str, st
         kept.pop(name, None)
     here = Path(__file__).resolve().parent
     paths = [str(here.parents[1])] if arrow else [str(here / "without_arrow"), str(here.parents[1])]
-    return kept | {"FSRUN_ROOT": str(root), "FSRUN_TIMEOUT": "3", "PYTHONPATH": os.pathsep.join(paths)} | more
+    own = {
+        "FSRUN_ROOT": str(root),
+        "FSRUN_SPILL": f"{root}.spill",
+        "FSRUN_TIMEOUT": "3",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    return kept | own | more
 
 
 @contextmanager
