@@ -129,7 +129,7 @@ class Run:
         last one plus one. Wrong input is one warning that names it, and the rest of the call counts. Does not wait for
         the file system; a side job at under ten calls a second returns when the line is durable, 2 s at most.
 
-        Raises nothing, but with ``strict=True`` ``ValueError`` for wrong input, and with ``on_fenced="raise"``
+        Raises nothing, but with ``strict=True`` ``UsageError`` for wrong input, and with ``on_fenced="raise"``
         ``HeldError``.
 
         After a crash: what was logged up to a second before it stands in the log.
