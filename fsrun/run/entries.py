@@ -134,6 +134,9 @@ class Evaluation(Iterator[Entry]):
         self._closed = True
         with suppress(HeldError, OSError):
             self._attempts.close()
+            for claim in places.claims(self._moves.unit):
+                if claim.owner == (self._session.job, self._session.number):
+                    self._attempts.bring_home(claim)
             self._moves.prune()
             self._moves.empty_trash()
             self._moves.clear_claims(self._session.job, self._session.number)
@@ -144,7 +147,13 @@ class Evaluation(Iterator[Entry]):
             self._recover()
         seen = places.look(self._moves.unit, elsewhere=self._moves.elsewhere)
         self._notice(seen)
-        planned = self._choose(self._waiting(seen))
+        try:
+            return self._act(self._choose(self._waiting(seen)), seen.finished)
+        except OSError:
+            self._due = self._clock.monotonic()  # A claim may have been made; the next look brings it home.
+            raise
+
+    def _act(self, planned: Plan, finished: int | None) -> Entry | None:
         for waiting, reason in planned.skip:
             self._forget(waiting)
             self._attempts.skip(waiting, reason)
@@ -152,7 +161,7 @@ class Evaluation(Iterator[Entry]):
             self._quiet = 0
             self._forget(planned.next)
             return self._attempts.claim(planned.next)
-        self._wait_or_end(seen.finished)
+        self._wait_or_end(finished)
         return None
 
     def _recover(self) -> bool:
@@ -190,7 +199,7 @@ class Evaluation(Iterator[Entry]):
         return [replace(self._known[entry], attempt=attempt) for entry, attempt in seen.waiting]
 
     def _ordered(self, entry: str, has_meta: bool) -> Waiting:
-        meta = places.read_meta(self._moves.unit, entry) if has_meta else None
+        meta = places.read_meta(self._moves.unit, entry, listed=True) if has_meta else None
         if meta is None:
             return Waiting(entry, 1, step_of_name(entry))
         return Waiting(entry, 1, meta.step, meta.main_session or 0, meta.order)

@@ -93,10 +93,13 @@ def queue_state(unit: Store) -> QueueState:
     return QueueState(list(seen.waiting), claims(unit), failed, seen.finished)
 
 
-def read_meta(unit: Store, entry: str) -> Meta | None:
-    """The meta of an entry; None where it has none (a plain writer's) or one that cannot be read."""
+def read_meta(unit: Store, entry: str, *, listed: bool = False) -> Meta | None:
+    """The meta of an entry; None where it has none (a plain writer's) or one that cannot be read.
+
+    ``listed``: a listing has just shown that it has one.
+    """
     name = layout.meta_name(entry)
-    if name not in unit.names(layout.META):
+    if not listed and name not in unit.names(layout.META):
         return None
     value = unit.record(f"{layout.META}/{name}")
     try:

@@ -692,6 +692,32 @@ def test_a_folder_that_fails_for_a_while_is_tried_again(run: Run) -> None:
     assert where(run.path) == {}
 
 
+def test_a_claim_that_an_error_left_behind_is_brought_home_at_once(run: Run) -> None:
+    run.hand_over(1, 2)
+    run.finish()
+    fs = FaultFS()
+    # The claim of the first entry, then not even a look at meta/.
+    fs.fail("names", match="/meta", error=errno.EIO, skip=1)
+    _, evaluation = run.evaluate(evaluator(run.path, fs), once=True)
+    assert sorted(done_all(evaluation)) == ["step_1.pt", "step_2.pt"]
+    assert states(run.path, "step_1.pt") == ["returned", "done"]
+
+
+def test_closing_brings_home_what_an_error_left_behind(run: Run) -> None:
+    run.hand_over(1)
+    fs = FaultFS()
+    fs.fail("names", match="/meta", error=errno.EIO, skip=1)
+    fs.fail("names", match="/claimed", error=errno.EIO, skip=2, times=40)
+    context, evaluation = run.evaluate(evaluator(run.path, fs))
+    with pytest.raises(OSError, match="Input/output"):
+        next(evaluation)
+    fs.clear()
+    evaluation.close()
+    assert states(run.path, "step_1.pt") == ["returned"]
+    assert where(run.path) == {"retry/2": ["step_1.pt"]}
+    assert context.warnings == []
+
+
 def test_a_folder_that_stays_unusable_is_an_error_and_the_claim_comes_home_later(run: Run) -> None:
     run.hand_over(1)
     run.finish()
