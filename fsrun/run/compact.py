@@ -53,10 +53,12 @@ def compact_if_last(run_dir: str, fs: FileSystem | None = None) -> str | None:
     After a crash: as ``compact``; the next who ends a job, or a person, does it.
     """
     fs = fs or LocalFileSystem()
-    chains = sessions.look_all(fs.names(f"{run_dir}/{layout.JOBS}"))
-    if not all(chain.closed for chain in chains.values()):
-        return None
-    return compact(run_dir, fs)
+    return compact(run_dir, fs) if all_closed(run_dir, fs) else None
+
+
+def all_closed(run_dir: str, fs: FileSystem) -> bool:
+    """Whether every job of the run has ended."""
+    return all(chain.closed for chain in sessions.look_all(fs.names(f"{run_dir}/{layout.JOBS}")).values())
 
 
 def is_current(run_dir: str, fs: FileSystem | None = None) -> str | None:

@@ -12,8 +12,6 @@ protocol.md: 4 (sessions, views), 5 (FINISHED before the end).
 
 from __future__ import annotations
 
-# Compaction uses a pool of threads, whose module cannot be loaded any more once the interpreter shuts down.
-import concurrent.futures.thread  # noqa: F401
 import os
 import threading
 import time
@@ -23,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fsrun.core import ids, layout
+from fsrun.core.capture import Capture
 from fsrun.core.config import encode_config
 from fsrun.core.errors import FsrunError
 from fsrun.core.order import step_of_name
@@ -33,7 +32,9 @@ from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run import create, endings, views
+from fsrun.run.apart import CompactionError, compact_apart
 from fsrun.run.artifacts import Artifacts
+from fsrun.run.compact import all_closed
 from fsrun.run.create import Location
 from fsrun.run.endings import Ending
 from fsrun.run.handover import HandOver, withdraw_finished
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 _FOR_LOG, _FOR_END = 0.4, 0.2
 """Shares of the time to finish that hand-overs leave to the log and the end, and the log to the end."""
+_COMPACT_MARGIN = 0.5
+"""Seconds that compaction leaves of the time to finish."""
 _GRACE = 0.25
 """Seconds that a caller waits beyond what the closer was given."""
 
@@ -65,6 +68,7 @@ class Opened:
     unit: Mapping[str, Any] | None
     unit_path: str
     on_fenced: str
+    capture: Capture
 
 
 class LiveRun:
@@ -263,9 +267,10 @@ class LiveRun:
         seen, limit, unhurried = self._orders[0]
         self._stop.set()
         try:
-            self._close(seen, time.monotonic() + limit, limit)
+            deadline = time.monotonic() + limit
+            self._close(seen, deadline, limit)
             if unhurried and not self._fenced:
-                self._compact()
+                self._compact(deadline)
         except Exception as error:  # noqa: BLE001 - the end of a run must not become an error of the program
             self.warn(f"{self.path}: ending the run failed: {error}")
         finally:
@@ -313,13 +318,12 @@ class LiveRun:
         """The last value of each tag, with what the user put into the summary on top."""
         return {**self.writer.summary(), **encode_config(dict(self.summary))}
 
-    def _compact(self) -> None:
+    def _compact(self, deadline: float) -> None:
         """Build data.parquet where this was the last job; what goes wrong here can be done later."""
         try:
-            from fsrun.run.compact import compact_if_last
-
-            compact_if_last(self.path, fs=self.fs)
-        except Exception as error:  # noqa: BLE001 - a missing pyarrow, a full disk: the logs hold everything
+            if os.environ.get("FSRUN_COMPACT") != "0" and all_closed(self.path, self.fs):
+                compact_apart(self.path, deadline - time.monotonic() - _COMPACT_MARGIN)
+        except (CompactionError, OSError) as error:
             self.warn(f"{self.path}: not compacted ({error}); `fsrun compact` does it later")
 
     # The keeper.

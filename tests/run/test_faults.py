@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,7 +43,7 @@ PLAIN: dict[str, Any] = {
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FSRUN_ROOT", str(tmp_path / "runs"))
     monkeypatch.setenv("FSRUN_SPILL", str(tmp_path / "spill"))
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setenv("FSRUN_COMPACT", "0")
 
 
 @pytest.fixture

@@ -24,13 +24,12 @@ def environment(root: Path, *, arrow: bool = False, **more: str) -> dict[str, st
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("FSRUN", "SLURM", "OMPI", "PMI"))}
     for name in ("RANK", "WORLD_SIZE"):
         kept.pop(name, None)
-    here = Path(__file__).resolve().parent
-    paths = [str(here.parents[1])] if arrow else [str(here / "without_arrow"), str(here.parents[1])]
     own = {
         "FSRUN_ROOT": str(root),
         "FSRUN_SPILL": f"{root}.spill",
         "FSRUN_TIMEOUT": "3",
-        "PYTHONPATH": os.pathsep.join(paths),
+        "FSRUN_COMPACT": "1" if arrow else "0",
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
     }
     return kept | own | more
 
