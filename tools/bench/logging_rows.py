@@ -22,8 +22,8 @@ def measure(settings: Settings) -> list[Row]:
         for tool in tools:
             bursts[tool].append(_run(settings, f"{tool}-{turn}", "bursts", tool, settings.points(BURST)))
             for keys, full in ((1, 1_000_000), (10, 300_000)):
-                # Peers take so much longer that a tenth of the points says the same.
-                count = settings.points(full if tool == "fsrun" else full // 10)
+                # Peers take so much longer that a twentieth of the points says the same.
+                count = settings.points(full if tool == "fsrun" else full // 20)
                 loops[tool, keys].append(_run(settings, f"{tool}-{turn}-{keys}", "tight", tool, keys, count))
     costs = {tool: medians(results) for tool, results in bursts.items()}
     rates = {key: medians(results)["points"] for key, results in loops.items()}
@@ -71,14 +71,14 @@ def _run(settings: Settings, name: str, work: str, *arguments: object) -> dict[s
 
 
 def bursts(folder: str, tool: str, count: int) -> dict[str, float]:
-    """Percentiles (us) of single calls in four bursts with pauses, as a training loop has them."""
+    """Percentiles (us) of single calls in two bursts with pauses, as a training loop has them."""
     from peers import open_tool
 
     log, end = open_tool(tool, folder)
     values = [random.random() for _ in range(count)]
     clock = time.perf_counter_ns
     costs: list[int] = []
-    for burst in range(4):
+    for burst in range(2):
         for i in range(count):
             point = {"train/loss": values[i]}
             began = clock()
