@@ -1,5 +1,6 @@
-"""Marks each test with its tier: the folder that it stands in says which."""
+"""Marks each test with its tier: the folder that it stands in says which. No run records the machine unless asked."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,10 @@ TIERS = {
     "documents": "documents",
     "shared": "integration",
 }
+
+
+# What tests of capture switch on again; a git and a sampler for each of a thousand runs would be the suite's load.
+os.environ["FSRUN_CAPTURE"] = "0"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from fsrun.core import ids
+from fsrun.core import capture, ids
 from fsrun.core.config import encode_config
 from fsrun.core.errors import UsageError
 from fsrun.core.records import Lock
@@ -49,6 +49,7 @@ def _check(arguments: Mapping[str, Any]) -> str | None:
         raise UsageError(f"job={job!r} is no job name: lower case letters, digits, - and _, at most {ids.MAX_JOB}")
     if arguments["on_fenced"] not in ("warn", "raise"):
         raise UsageError(f"on_fenced={arguments['on_fenced']!r} is not known; it is 'warn' or 'raise'")
+    capture.choose(arguments, os.environ)
     rank = find_rank(os.environ)
     mine = job_of(rank, job, arguments["ranks"])
     if arguments["ranks"] == "all" and arguments["run_id"] is None and rank.size > 1:
@@ -131,6 +132,7 @@ def _assemble(
         unit=unit if job == ids.MAIN else None,
         unit_path=str(unit["path"]) if unit is not None else where.path,
         on_fenced=arguments["on_fenced"],
+        capture=capture.choose(arguments, os.environ),
     )
     live = LiveRun(opened, writer, notices)
     live.start()

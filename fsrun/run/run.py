@@ -44,6 +44,10 @@ def init(
     strict: bool = False,
     ranks: Literal["first", "all", "alone"] = "first",
     on_fenced: Literal["warn", "raise"] = "warn",
+    capture: bool = True,
+    console: bool = True,
+    system: float | None = True,
+    environment: bool = True,
 ) -> Run:
     """Open a run: create it, go on with it as the next session, or join it as a side job.
 
@@ -56,6 +60,11 @@ def init(
     raises instead of warning. ``ranks``: of several ranks of one launch, ``first`` lets rank 0 be the job and keeps the
     others quiet, ``all`` makes rank k a job ``rank<k>``, ``alone`` looks at no rank. ``on_fenced``: whether
     ``add_scalar`` raises ``HeldError`` after another process took the job over.
+
+    ``console``, ``system``, ``environment``: whether the job's output, the machine's figures (True: every 10 s; else
+    the seconds between two samples, None or 0 never) and the state of code, packages and host are recorded; each is
+    switched off by $FSRUN_CONSOLE=0, $FSRUN_SYSTEM=0, $FSRUN_ENVIRONMENT=0 too. ``capture=False`` or $FSRUN_CAPTURE=0
+    switches all of it off.
 
     A session that looks open is watched until its process shows a sign of life, or for its timeout.
 
@@ -77,6 +86,10 @@ def init(
         "strict": strict,
         "ranks": ranks,
         "on_fenced": on_fenced,
+        "capture": capture,
+        "console": console,
+        "system": system,
+        "environment": environment,
     }
     quiet = quiet_place(arguments)
     if quiet is not None:

@@ -28,6 +28,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FSRUN_ROOT", str(tmp_path))
     # Spares each end its data.parquet.
     monkeypatch.setenv("FSRUN_COMPACT", "0")
+    monkeypatch.setenv("FSRUN_CAPTURE", "0")
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ def environment(root: Path, *, arrow: bool = False, **more: str) -> dict[str, st
         "FSRUN_SPILL": f"{root}.spill",
         "FSRUN_TIMEOUT": "3",
         "FSRUN_COMPACT": "1" if arrow else "0",
+        "FSRUN_CAPTURE": "0",
         "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
     }
     return kept | own | more
