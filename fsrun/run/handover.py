@@ -28,6 +28,8 @@ from fsrun.run.moves import Held
 from fsrun.run.places import reserve
 
 _IN_THE_WAY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR})
+_IDLE = 10.0
+"""Seconds without a hand-over after which the threads end."""
 _order_lock = threading.Lock()
 _last_order = 0
 
@@ -72,18 +74,19 @@ class HandOver:
         warn: Callable[[str], object],
         clock: Clock | None = None,
         wait: float = HANDOVER_WAIT,
+        idle: float = _IDLE,
     ) -> None:
         self._session = session
         self._unit = unit
         self._tell = warn
         self._clock = clock or SystemClock()
         self._wait = wait
+        self._idle = idle
         self._pid = os.getpid()
-        self._opening: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._copying: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._opening: queue.SimpleQueue[_Job] | None = None
+        """What the opener thread takes from; None while there are no threads."""
         self._changed = threading.Condition()
         self._pending = 0
-        self._started = False
         self._finished = False
 
     @property
@@ -187,35 +190,57 @@ class HandOver:
 
     def _submit(self, job: _Job) -> None:
         with self._changed:
-            if not self._started:
-                for work, inbox in ((self._open, self._opening), (self._copy, self._copying)):
-                    threading.Thread(
-                        target=self._loop, args=(work, inbox), name=f"fsrun-handover{work.__name__}", daemon=True
-                    ).start()
-                self._started = True
+            opening = self._opening
+            if opening is None:
+                opening = queue.SimpleQueue[_Job]()
+                copying = queue.SimpleQueue[_Job | None]()
+                threading.Thread(
+                    target=self._copy_all, args=(copying,), name="fsrun-handover-copy", daemon=True
+                ).start()
+                threading.Thread(
+                    target=self._open_all, args=(opening, copying), name="fsrun-handover-open", daemon=True
+                ).start()
+                self._opening = opening
             self._pending += 1
-        self._opening.put(job)
+            opening.put(job)
 
-    def _loop(self, work: Callable[[_Job], bool], inbox: queue.SimpleQueue[_Job]) -> None:
+    def _open_all(self, opening: queue.SimpleQueue[_Job], copying: queue.SimpleQueue[_Job | None]) -> None:
+        """Both threads end when there was nothing to do for a while; the next hand-over starts new ones."""
         while True:
-            job = inbox.get()
-            done = True
             try:
-                done = work(job)
-            except FsrunError as error:
-                self._failed(job, str(error))
-            except OSError as error:
-                self._failed(job, _reason(error))
-            except ValueError as error:
-                self._failed(job, str(error))
-            except Exception as error:  # noqa: BLE001 - a thread that ends would silently end all hand-overs
-                self._failed(job, repr(error))
-            if done:
-                self._end(job)
-            else:
+                job = opening.get(timeout=self._idle)
+            except queue.Empty:
+                with self._changed:
+                    if self._pending == 0:
+                        self._opening = None
+                        copying.put(None)
+                        return
+                continue
+            if not self._try(self._open, job):
                 if not job.finish:
                     job.answered.set()
-                self._copying.put(job)
+                copying.put(job)
+
+    def _copy_all(self, copying: queue.SimpleQueue[_Job | None]) -> None:
+        while (job := copying.get()) is not None:
+            self._try(self._copy, job)
+
+    def _try(self, work: Callable[[_Job], bool], job: _Job) -> bool:
+        """Do a part of a job; True where that was the last one, or it failed."""
+        done = True
+        try:
+            done = work(job)
+        except FsrunError as error:
+            self._failed(job, str(error))
+        except OSError as error:
+            self._failed(job, _reason(error))
+        except ValueError as error:
+            self._failed(job, str(error))
+        except Exception as error:  # noqa: BLE001 - a thread that ends would silently end all hand-overs
+            self._failed(job, repr(error))
+        if done:
+            self._end(job)
+        return done
 
     def _end(self, job: _Job) -> None:
         if job.source is not None:
@@ -278,7 +303,8 @@ class HandOver:
         assert job.staged is not None
         copied = {item["name"] for item, _ in job.staged.to_copy}
         files: list[dict[str, Any]] = [
-            item | {"mtime_ns": None} if item["name"] in copied else item for item in job.staged.files
+            {key: value for key, value in item.items() if key != "mtime_ns" or item["name"] not in copied}
+            for item in job.staged.files
         ]
         meta = Meta(
             entry=entry,

@@ -206,7 +206,7 @@ def test_where_links_are_refused_files_are_copied(tmp_path: Path, error: int) ->
     assert (trainer.run / "queue" / "a.pt").stat().st_ino != path.stat().st_ino
     for entry in ("a.pt", "snap"):
         meta = trainer.meta(entry)
-        assert all(item["mtime_ns"] is None for item in meta.files)
+        assert all("mtime_ns" not in item for item in meta.files)
         assert fingerprint.compare(fs, str(trainer.run / "queue" / entry), meta.files) is None
     assert trainer.warnings == []
     assert trainer.queued() == ["a.pt", "snap"]
@@ -374,6 +374,22 @@ def test_hand_overs_from_threads_all_arrive_under_names_of_their_own(trainer: Tr
     assert trainer.hand_over.drain(10)
     assert len(set(names)) == 8
     assert set(trainer.queued()) == set(names)
+
+
+def test_threads_end_when_idle_and_the_next_hand_over_starts_new_ones(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path, idle=0.01)
+    path = trainer.save("a.pt")
+
+    def threads() -> int:
+        return sum(t.name.startswith("fsrun-handover") for t in threading.enumerate())
+
+    for name in ("a.pt", "a~2.pt"):
+        before = threads()
+        assert trainer.enqueue(path) == name
+        limit = time.monotonic() + 30
+        while threads() > before and time.monotonic() < limit:
+            time.sleep(0.005)
+        assert threads() <= before
 
 
 def test_a_command_waits_and_is_told_what_went_wrong(tmp_path: Path) -> None:
