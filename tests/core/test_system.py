@@ -1,0 +1,78 @@
+"""``core.system``: rates that are never negative, who writes a host's figures, lines and back."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsrun.core.records import Lock
+from fsrun.core.system import Rates, Sample, encode_sample, parse_samples, writes_host
+
+
+def lock(job: str, host: str = "a", boot: str = "1") -> Lock:
+    return Lock(job=job, session=1, token="0" * 16, timeout=30.0, holder={"host": host, "boot": boot})
+
+
+def test_a_rate_is_the_rise_by_the_time_between_two_looks() -> None:
+    rates = Rates()
+    assert rates.per_second("x", 100, 10.0) is None
+    assert rates.per_second("x", 150, 20.0) == 5.0
+    assert rates.per_second("y", 150, 20.0) is None
+
+
+def test_a_counter_that_was_reset_says_nothing_once_and_then_goes_on() -> None:
+    rates = Rates()
+    rates.per_second("x", 100, 10.0)
+    assert rates.per_second("x", 7, 20.0) is None
+    assert rates.per_second("x", 9, 21.0) == 2.0
+
+
+@pytest.mark.parametrize("now", [10.0, 9.0])
+def test_no_time_between_two_looks_gives_no_rate(now: float) -> None:
+    rates = Rates()
+    rates.per_second("x", 100, 10.0)
+    assert rates.per_second("x", 200, now) is None
+
+
+def test_a_suspended_machine_spreads_the_rise_over_the_time_that_passed() -> None:
+    rates = Rates()
+    rates.per_second("x", 0, 0.0)
+    assert rates.per_second("x", 36_000, 36_000.0) == 1.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**64), st.floats(0, 1e9)), max_size=20))
+def test_no_rate_is_ever_negative(looks: list[tuple[int, float]]) -> None:
+    rates = Rates()
+    for value, now in looks:
+        rate = rates.per_second("x", value, now)
+        assert rate is None or rate >= 0
+        risen = rates.increase("y", value)
+        assert risen is None or risen >= 0
+
+
+def test_main_writes_for_its_host_and_without_it_the_first_by_name() -> None:
+    jobs = [lock("eval"), lock("main"), lock("rank1")]
+    assert [writes_host(mine, jobs) for mine in jobs] == [False, True, False]
+    assert [writes_host(mine, [jobs[0], jobs[2]]) for mine in (jobs[0], jobs[2])] == [True, False]
+
+
+def test_each_host_has_its_writer_and_a_reused_host_name_is_another_host() -> None:
+    here = lock("rank8", "b")
+    assert writes_host(here, [lock("main", "a"), here, lock("rank9", "b")])
+    assert writes_host(lock("eval", "a", "2"), [lock("main", "a", "1")])
+
+
+def test_a_sample_is_one_line_with_its_time_first() -> None:
+    data = encode_sample(1764447005.12345, {"host/cpu": 12.3456, "host/memory": 7, "bad": math.nan, "big": 2**70})
+    assert data == b'{"time":1764447005.123,"host/cpu":12.35,"host/memory":7}\n'
+    assert parse_samples(data) == ([Sample(1764447005.123, {"host/cpu": 12.35, "host/memory": 7})], [])
+
+
+def test_faulty_lines_are_named_and_the_others_count() -> None:
+    data = b'{"time":1,"a":2,"b":"x","c":true}\n\n{oops\n[1]\n{"a":1}\n{"time":"x"}\n{"time":2,"a":3}\n{"time":3,"a"'
+    samples, faults = parse_samples(data)
+    assert samples == [Sample(1.0, {"a": 2}), Sample(2.0, {"a": 3})]
+    assert [number for number, _ in faults] == [3, 4, 5, 6]
