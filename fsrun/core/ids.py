@@ -62,6 +62,14 @@ def portable(name: str) -> str:
     return f"{slug.rstrip('.')}-{digest}"
 
 
+def safe_folder(name: str) -> str:
+    """Return the folder of a tag, table or artifact: as ``portable``, but never the name of an index (``.jsonl``)."""
+    if not (is_id(name) and name.lower().endswith(".jsonl")):
+        return portable(name)
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{name[: -len('.jsonl')][: MAX_ID - 24].rstrip('.')}-{digest}"
+
+
 def is_job(name: str) -> bool:
     """Whether ``name`` can name a job: ``[a-z0-9][a-z0-9_-]*``, at most 48 bytes."""
     return len(name) <= MAX_JOB and _JOB.match(name) is not None

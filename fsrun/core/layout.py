@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from fsrun.core.ids import is_entry, is_job, is_token, parse_number
+from fsrun.core.ids import is_entry, is_id, is_job, is_token, parse_number
 
 RUN_VIEW = "run.json"
 JOBS = "jobs"
@@ -19,6 +19,10 @@ FILES = "files"
 MEDIA = "media"
 TABLES = "tables"
 ARTIFACTS = "artifacts"
+MANIFEST = "manifest.json"
+SUMS = "SHA256SUMS"
+KEPT = "files"
+"""In the folder of an artifact's version: what it holds, the digests of that, and the files themselves."""
 EVALS = "evals"
 BEST_RULE = "best.json"
 DATA = "data.parquet"
@@ -33,12 +37,16 @@ FAILED = "failed"
 TRASH = "trash"
 UNIT = "unit.json"
 
+LIVE = ".live"
+"""Folder of the root that holds a marker for each live run: a hint, never a statement."""
+
 RUN_FOLDERS = (JOBS, SCALARS, EVALS, FILES)
 """Made when main is opened for the first time; the other folders of the run are made when something enters them."""
 UNIT_FOLDERS = (QUEUE, META, CLAIMED, RETRY, BEST, FAILED, TRASH)
 """The hand-over unit: in the run folder, or together elsewhere."""
 
 TEMP = ".tmp-"
+_MAX_MARKER = 200
 JobFileKind = Literal["view", "lock", "beat", "taken", "end"]
 
 
@@ -135,12 +143,34 @@ def system_name(session: int) -> str:
     return f"{session}.jsonl"
 
 
+INDEXES = (MEDIA, TABLES, ARTIFACTS)
+"""Folders with payload files and an index of each session."""
+
+
+def payload_name(step: int, job: str, session: int, number: int, suffix: str) -> str:
+    """Name, in the folder of its tag or table, of file ``number`` that a session recorded."""
+    return f"{step}.{job}.{session}.{number}{suffix}"
+
+
+def version_path(folder: str, version: int) -> str:
+    """Path in the run folder of a version of the artifact that is kept in ``folder``."""
+    return f"{ARTIFACTS}/{folder}/v{version}"
+
+
+def parse_version(name: str) -> int | None:
+    """Read a name in an artifact's folder as the number of a version."""
+    return parse_number(name[1:]) if name.startswith("v") else None
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path that an index names stays in the run folder: relative, without ``.``, ``..`` and empty parts."""
+    return "\0" not in path and all(part not in ("", ".", "..") for part in path.split("/"))
+
+
 def session_logs(job: str, session: int) -> list[tuple[str, str]]:
     """All logs of a session that a fence speaks of, as (folder in the run folder, name in it)."""
     name = scalars_name(job, session)
-    return [(SCALARS, name), (f"{SYSTEM}/{job}", system_name(session))] + [
-        (f, name) for f in (MEDIA, TABLES, ARTIFACTS)
-    ]
+    return [(SCALARS, name), (f"{SYSTEM}/{job}", system_name(session))] + [(f, name) for f in INDEXES]
 
 
 def spill_folder(user: str) -> str:
@@ -252,6 +282,18 @@ def parse_temp_name(name: str) -> tuple[str, int] | None:
         return None
     owner, dash, _ = name[len(TEMP) :].rpartition("-")
     return parse_claim_folder(owner) if dash else None
+
+
+def marker_name(project: str, run: str) -> str | None:
+    """Name in ``.live/`` of the marker of a run, by its folders; None where it would be too long: it has none then."""
+    name = f"{project}@{run}"
+    return name if len(name) <= _MAX_MARKER else None
+
+
+def parse_marker_name(name: str) -> tuple[str, str] | None:
+    """Read a marker's name as the folders (project, run)."""
+    project, at, run = name.partition("@")
+    return (project, run) if at and is_id(project) and is_id(run) else None
 
 
 def join(*parts: str) -> str:

@@ -111,8 +111,8 @@ class FileSystem(Protocol):
         """Open a file for reading; the descriptor belongs to the caller. Links are followed."""
         ...
 
-    def copy(self, source: int, target: str) -> None:
-        """Copy an open file into a new file that must not exist, fsync, close."""
+    def copy(self, source: int, target: str, limit: int | None = None) -> None:
+        """Copy an open file (its first ``limit`` bytes) into a new file that must not exist, fsync, close."""
         ...
 
 
@@ -282,12 +282,12 @@ class LocalFileSystem:
         with _stale_is_missing(path):
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
-    def copy(self, source: int, target: str) -> None:
-        """Copy from an open file, in the kernel where it can."""
+    def copy(self, source: int, target: str, limit: int | None = None) -> None:
+        """Copy from an open file; a file that grows meanwhile is copied to ``limit`` at most."""
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         try:
             offset = 0
-            while chunk := os.pread(source, _COPY_CHUNK, offset):
+            while chunk := os.pread(source, _COPY_CHUNK if limit is None else min(_COPY_CHUNK, limit - offset), offset):
                 _write_all(descriptor, chunk)
                 offset += len(chunk)
             os.fsync(descriptor)

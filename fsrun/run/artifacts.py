@@ -1,246 +1,221 @@
-"""Artifacts: files that belong to a run's result, kept in versions below ``artifacts/``.
+"""Artifacts: files that belong to a run's result, in versions ``artifacts/<name>/v<k>/``.
 
-Does: links (where links are refused, copies) a file or folder to ``artifacts/<name>/v<i>/``, or refers to what already
-stands in the run folder, and appends one line to the session's index. Leaves to others: media and tables.
+Does: links (asked to, or where links are refused, copies) a file or folder, or refers to what already stands in the run
+folder; puts a manifest beside it; takes digests afterwards. Leaves to others: threads (``background``), lines
+(``indexlog``).
 
-A link shares its bytes with the source: rewriting the source in place changes the artifact too, replacing it does not.
+A link shares its bytes with the source: rewriting the source in place changes the artifact too, which its digests and
+``fsrun check`` show; replacing the source does not.
 
-protocol.md: 2 (tree), 6 (index lines).
+protocol.md: 2 (tree), 6.12 (artifact lines).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
-import stat
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field
 
 from fsrun.core import codec, ids, layout
-from fsrun.core.records import rfc3339
+from fsrun.core.indexes import ArtifactLine, Line
+from fsrun.core.records import PROTOCOL
 from fsrun.core.timing import ARTIFACT_WAIT
 from fsrun.disk.clock import Clock
-from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import NO_LINKS, Store
+from fsrun.run.background import Background
+from fsrun.run.collect import File, collect
+from fsrun.run.digests import DIGEST_BYTES, Digests
 
-MAX_FILES = 100_000
-_MAX_DEPTH = 40
 
-File = tuple[str, str, int]
-"""(name in the artifact, path of the source, bytes)."""
+@dataclass
+class Wish:
+    """What one call of ``add_artifact`` asks for."""
+
+    name: str
+    path: str
+    type: str | None
+    step: int | None
+    copy: bool
+    done: threading.Event = field(default_factory=threading.Event)
 
 
 class Artifacts:
-    """The artifacts of one session; one thread at a time writes."""
+    """The artifacts of one session. ``add_line`` takes index lines; all but ``add`` happens in ``background``."""
 
     def __init__(
-        self, fs: FileSystem, clock: Clock, run_dir: str, job: str, session: int, warn: Callable[[str], None]
+        self,
+        store: Store,
+        clock: Clock,
+        background: Background,
+        add_line: Callable[[Line], None],
+        warn: Callable[[str], None],
     ) -> None:
-        self._fs = fs
+        self.store = store
+        """Of the session; replaced where another one goes on."""
         self._clock = clock
-        self._store = Store(fs, run_dir, job, session)
+        self._background = background
+        self._add_line = add_line
         self._warn = warn
-        self._lock = threading.Lock()
-        self._change = threading.Condition()
-        self._sealed = False
-        self._threads: list[threading.Thread] = []
-        self._sizes: dict[str, int] = {}
+        self._hurry = threading.Event()
+        self._last: Wish | None = None
 
-    def add(self, name: str, path: str | os.PathLike[str], type: str | None) -> None:
-        """Keep ``path`` as the next version of artifact ``name``. Never raises; waits ten seconds at most.
+    def add(self, wish: Wish) -> None:
+        """Keep a file or folder as the next version of an artifact. Never raises; waits ten seconds at most.
 
-        After a crash: a hidden folder that a cleaner removes, or the version without its index line, or all of it.
+        After a crash: a hidden folder that a cleaner removes, or the version without its line, or all but its digests.
         """
-        try:
-            # The thread may outlive the caller's working folder.
-            full = os.path.abspath(os.fsdecode(path))
-            thread = threading.Thread(
-                target=self._add, args=(str(name), full, type), name="fsrun-artifact", daemon=True
-            )
-            thread.start()
-        except Exception as error:  # noqa: BLE001 - whatever is given, the training goes on
-            self._warn(f"artifact {name!r}: {path} was not kept: {error}")
+        if not self._background.put(0, lambda: self._keep_safely(wish)):
+            self._warn(f"artifact {wish.name!r}: {wish.path} was not kept: too many wait")
             return
-        thread.join(ARTIFACT_WAIT)
-        self._threads = [other for other in self._threads if other.is_alive()]
-        if thread.is_alive():
-            self._threads.append(thread)
-            self._warn(f"artifact {name!r}: {path} takes more than {ARTIFACT_WAIT:.0f} s and goes on in the background")
+        self._last = wish
+        if not wish.done.wait(ARTIFACT_WAIT):
+            what = f"artifact {wish.name!r}: {wish.path}"
+            self._warn(f"{what} takes more than {ARTIFACT_WAIT:.0f} s and goes on in the background")
 
-    def drain(self, timeout: float) -> bool:
-        """Wait for what goes on in the background; False where it did not end in time."""
-        for thread in self._threads:
-            thread.join(max(0.0, timeout))
-        return not any(thread.is_alive() for thread in self._threads)
+    def hurry(self) -> None:
+        """The run ends: take no digests any more."""
+        self._hurry.set()
 
-    def acknowledged(self) -> dict[str, int]:
-        """Bytes of the index that write and fsync acknowledged, by path in the run folder."""
-        with self._change:
-            return {path: size for path, size in self._sizes.items() if path == self._index()}
+    def settle(self, timeout: float) -> bool:
+        """Wait until the last artifact stands; its digests may be missing."""
+        last = self._last
+        return last is None or last.done.wait(timeout)
 
-    def seal(self) -> None:
-        """The sizes are being stated for a fence: no line counts until ``reopen``."""
-        with self._change:
-            self._sealed = True
-
-    def reopen(self, session: int) -> None:
-        """Go on in another session of the same process; a line that was in doubt is written again there."""
-        with self._change:
-            old = self._store
-            self._store = Store(old.fs, old.root, old.job, session)
-            self._sealed = False
-            self._change.notify_all()
-
-    def _index(self) -> str:
-        return f"{layout.ARTIFACTS}/{layout.scalars_name(self._store.job, self._store.session)}"
-
-    def _add(self, name: str, path: str, type: str | None) -> None:
+    def _keep_safely(self, wish: Wish) -> None:
         try:
-            with self._lock:
-                self._keep(name, path, type)
+            self._keep(wish)
         except Exception as error:  # noqa: BLE001 - nothing of this may reach the user's program
-            self._warn(f"artifact {name!r}: {path} was not kept: {error}")
+            self._warn(f"artifact {wish.name!r}: {wish.path} was not kept: {error}")
+        finally:
+            wish.done.set()
 
-    def _keep(self, name: str, path: str, type: str | None) -> None:
-        full = os.path.realpath(path)
-        root = os.path.realpath(self._store.root)
-        found, skipped = collect(full, avoid=root)
-        line: dict[str, Any] = {"time": rfc3339(self._clock.now_ns()), "name": name, "type": type}
-        if full.startswith(root + "/"):
-            line |= {"version": None, "path": os.path.relpath(full, root), "reference": True}
-        elif not found:
-            self._warn(f"artifact {name!r}: {path} holds no file that can be read")
-            return
-        else:
-            version, place = self._publish(ids.portable(name), found, skipped)
-            line |= {"version": version, "path": place, "reference": False}
-        if skipped:
-            self._warn(f"artifact {name!r}: left out {len(skipped)} of {path}: {', '.join(skipped[:3])}")
-        line["files"] = [{"name": inner, "size": size} for inner, _, size in found]
-        self._append(line)
+    def _keep(self, wish: Wish) -> None:
+        full, root = os.path.realpath(wish.path), os.path.realpath(self.store.root)
+        if full == root:
+            raise ValueError("it is the run folder itself")
+        found, left_out = collect(full, avoid=root)
+        reference = full.startswith(root + "/")
+        if not found:
+            raise ValueError(f"it holds no file that can be read{_some(left_out)}")
+        version, folder = self._publish(wish, found, left_out, reference)
+        if left_out:
+            self._warn(f"artifact {wish.name!r}: left out {len(left_out)} of {wish.path}: {', '.join(left_out[:3])}")
+        line = ArtifactLine(
+            step=wish.step,
+            time=self._clock.now_ns() / 1e9,
+            name=wish.name,
+            type=wish.type,
+            version=version,
+            path=os.path.relpath(full, root) if reference else f"{folder}/{layout.KEPT}",
+            manifest=f"{folder}/{layout.MANIFEST}",
+            reference=reference,
+            count=len(found),
+            size=sum(file.size for file in found),
+        )
+        self._add_line(line)
+        if line.size <= DIGEST_BYTES and not self._hurry.is_set():
+            top = full if reference and os.path.isdir(full) else os.path.dirname(full) if reference else None
+            base = self.store.path(folder, layout.KEPT) if top is None else top
+            self._digest(Digests(self.store, folder, base, found))
 
-    def _publish(self, folder: str, found: list[File], skipped: list[str]) -> tuple[int, str]:
-        parent = f"{layout.ARTIFACTS}/{folder}"
-        self._store.ensure_folder(parent)
-        token = secrets.token_hex(8)
-        temp = f"{parent}/{layout.temp_name(self._store.job, self._store.session, token)}"
-        self._store.ensure_folder(temp)
+    def _publish(self, wish: Wish, found: list[File], left_out: list[str], reference: bool) -> tuple[int, str]:
+        """Make the version's folder under a hidden name, then rename it; returns its number and path."""
+        name = ids.safe_folder(wish.name)
+        parent = f"{layout.ARTIFACTS}/{name}"
+        store = self.store
+        store.ensure_folder(parent)
+        temp = store.temp(parent)[len(store.root) + 1 :]
+        store.ensure_folder(temp)
         try:
-            for item in list(found):
-                self._place(temp, item, found, skipped)
-            version = self._next_version(parent)
+            if not reference:
+                store.ensure_folder(f"{temp}/{layout.KEPT}")
+                self._place_all(f"{temp}/{layout.KEPT}", found, left_out, wish.copy)
+            version = max((v for v in map(layout.parse_version, store.names(parent)) if v is not None), default=-1) + 1
             while True:
-                place = f"{parent}/v{version}"
+                # A manifest in it makes sure that no rename replaces it.
+                manifest = store.path(temp, layout.MANIFEST)
+                store.fs.create(manifest, _manifest(wish, version, found, left_out))
+                store.fs.sync_folder(store.path(temp))
+                folder = layout.version_path(name, version)
                 try:
-                    self._fs.rename(self._store.path(temp), self._store.path(place))
+                    store.fs.rename(store.path(temp), store.path(folder))
                     break
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
-                    version += 1
-            self._fs.sync_folder(self._store.path(parent))
-            return version, place
+                store.fs.unlink(manifest)
+                version += 1
+            store.fs.sync_folder(store.path(parent))
+            return version, folder
         except BaseException:
             with suppress(OSError):
-                self._store.remove(temp)
+                store.remove(temp)
             raise
 
-    def _place(self, temp: str, item: File, found: list[File], skipped: list[str]) -> None:
-        inner, source, _ = item
-        folder = os.path.dirname(inner)
-        if folder:
-            self._store.ensure_folder(f"{temp}/{folder}")
-        target = self._store.path(temp, inner)
+    def _place_all(self, folder: str, found: list[File], left_out: list[str], copy: bool) -> None:
+        made = {folder}
+        for file in list(found):
+            inner = os.path.dirname(file.name)
+            target = f"{folder}/{inner}" if inner else folder
+            if target not in made:
+                self.store.ensure_folder(target)
+                made |= {folder, target, *(f"{folder}/{inner[:i]}" for i, c in enumerate(inner) if c == "/")}
+            problem = self._place(file, self.store.path(folder, file.name), copy)
+            if problem:
+                found.remove(file)
+                left_out.append(f"{file.name} ({problem})")
+        if not found:
+            raise ValueError(f"it holds no file that can be read{_some(left_out)}")
+        for path in sorted(made):
+            self.store.fs.sync_folder(self.store.path(path))
+
+    def _place(self, file: File, target: str, copy: bool) -> str:
+        """Link or copy one file; why it was left out, or nothing."""
+        fs = self.store.fs
         try:
-            self._fs.link(source, target)
+            opened = fs.open(file.source)
         except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            try:
-                descriptor = self._fs.open(source)
-            except OSError:
-                found.remove(item)
-                skipped.append(inner)
-                return
-            try:
-                self._fs.copy(descriptor, target)
-            finally:
-                os.close(descriptor)
-
-    def _next_version(self, parent: str) -> int:
-        numbers = [ids.parse_number(name[1:]) for name in self._store.names(parent) if name.startswith("v")]
-        return max((number for number in numbers if number is not None), default=-1) + 1
-
-    def _append(self, line: dict[str, Any]) -> None:
-        """Append a line to the session's index, again where the session changed meanwhile."""
-        data = codec.encode_line(line)
-        while True:
-            with self._change:
-                self._change.wait_for(lambda: not self._sealed)
-                path = self._index()
-            start = self._sizes.get(path, 0)
-            self._write(path, start, data)
-            with self._change:
-                if not self._sealed and path == self._index():
-                    self._sizes[path] = start + len(data)
-                    return
-
-    def _write(self, path: str, start: int, data: bytes) -> None:
-        self._store.ensure_folder(layout.ARTIFACTS)
-        log = self._fs.append(self._store.path(path))
+            return error.strerror or "unreadable"
         try:
-            # What a failed write left behind would run into this line.
-            log.truncate(start)
-            while data:
-                data = data[log.write(data) :]
-            log.sync()
+            if not copy:
+                try:
+                    fs.link(file.source, target)
+                except OSError as error:
+                    if error.errno not in NO_LINKS:
+                        raise
+                    copy = True
+            if copy:
+                fs.copy(opened, target, file.size)
+            if not file.is_same(opened):
+                fs.unlink(target)
+                return "it is being written to"
         finally:
-            log.close()
+            os.close(opened)
+        return ""
 
+    def _digest(self, digests: Digests) -> None:
+        """Take digests piece by piece, behind what else waits."""
 
-def collect(path: str, avoid: str) -> tuple[list[File], list[str]]:
-    """Return the files below ``path`` (sorted; links followed, each folder once), and the names that are left out.
-
-    Left out: sockets, pipes and devices, what cannot be read, the run folder ``avoid`` where it lies below ``path``.
-    Raises ``OSError`` where ``path`` itself cannot be read.
-    """
-    found: list[File] = []
-    skipped: list[str] = []
-    facts = os.stat(path)
-    if stat.S_ISREG(facts.st_mode):
-        return [(os.path.basename(path), path, facts.st_size)], skipped
-    seen: set[tuple[int, int]] = set()
-    waiting: list[tuple[str, str, int]] = [("", path, 0)]
-    while waiting:
-        prefix, folder, depth = waiting.pop()
-        try:
-            facts = os.stat(folder)
-            names = sorted(os.listdir(folder))
-        except OSError:
-            if not prefix:
-                raise
-            skipped.append(prefix)
-            continue
-        if (facts.st_dev, facts.st_ino) in seen or depth > _MAX_DEPTH:
-            continue
-        seen.add((facts.st_dev, facts.st_ino))
-        for name in names:
-            inner, full = f"{prefix}{name}", os.path.realpath(f"{folder}/{name}")
-            try:
-                facts = os.stat(full)
-            except OSError:
-                skipped.append(inner)
-                continue
-            if stat.S_ISDIR(facts.st_mode):
-                if full == avoid:
-                    skipped.append(inner)
-                else:
-                    waiting.append((f"{inner}/", full, depth + 1))
-            elif stat.S_ISREG(facts.st_mode) and len(found) < MAX_FILES:
-                found.append((inner, full, facts.st_size))
+        def work() -> None:
+            if self._hurry.is_set():
+                return
+            if digests.run(lambda: self._hurry.is_set() or self._background.has_waiting()):
+                if digests.problem:
+                    self._warn(f"{self.store.root}: {digests.folder}: no digests: {digests.problem}")
             else:
-                skipped.append(inner)
-    return sorted(found), skipped
+                self._background.put(0, work, always=True)
+
+        self._background.put(0, work, always=True)
+
+
+def _manifest(wish: Wish, version: int, found: list[File], left_out: list[str]) -> bytes:
+    files = [{"name": file.name, "size": file.size} for file in found]
+    head = {"protocol": PROTOCOL, "name": wish.name, "type": wish.type, "version": version}
+    return codec.encode_record({**head, "files": files, "left_out": left_out})
+
+
+def _some(left_out: list[str]) -> str:
+    return f" (left out: {', '.join(left_out[:3])})" if left_out else ""

@@ -33,7 +33,6 @@ from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run import create, endings, views
 from fsrun.run.apart import CompactionError, compact_apart
-from fsrun.run.artifacts import Artifacts
 from fsrun.run.compact import all_closed
 from fsrun.run.create import Location
 from fsrun.run.endings import Ending
@@ -41,6 +40,7 @@ from fsrun.run.handover import HandOver, withdraw_finished
 from fsrun.run.life import LIFE
 from fsrun.run.listing import last_logged_step, read_end
 from fsrun.run.notices import Notices
+from fsrun.run.recorder import Recorder
 
 if TYPE_CHECKING:
     from fsrun.run.entries import Evaluation
@@ -87,8 +87,14 @@ class LiveRun:
         """Called when the run falls quiet: with the message where it was fenced, with None in a forked child."""
         self.unit = Store(self.fs, opened.unit_path, self.session.job, self.session.number)
         self.handover = HandOver(self.session, self.unit, warn=self.warn, clock=self.clock)
-        self.artifacts = Artifacts(
-            self.fs, self.clock, self.session.run_dir, self.session.job, self.session.number, self.warn
+        self.recorder = Recorder(
+            self.fs,
+            self.clock,
+            self.session.run_dir,
+            self.session.job,
+            self.session.number,
+            self.warn,
+            self.session.is_protected,
         )
         self.finish_wait = FINISH_WAIT
         """Seconds that ``finish`` takes at most."""
@@ -165,13 +171,12 @@ class LiveRun:
 
     def acknowledged(self) -> dict[str, int]:
         """Bytes of each log of the session that write and fsync acknowledged; nothing more counts in them."""
-        self.artifacts.seal()
-        return self.writer.acknowledged() | self.artifacts.acknowledged()
+        return self.writer.acknowledged() | self.recorder.acknowledged()
 
     def continued(self, old: int, new: int) -> None:
         """The session was closed by somebody although its holder lives: go on in session ``new``."""
         self.writer.reopen(new, self.session.token)
-        self.artifacts.reopen(new)
+        self.recorder.reopen(new)
         self.unit = Store(self.fs, self.unit.root, self.job, new)
         self.handover.finished_again(new)
         self.warn(f"{self.path}: session {old} was closed by another process; logging goes on as session {new}")
@@ -183,6 +188,7 @@ class LiveRun:
             return
         self._fenced = True
         self.writer.fenced()
+        self.recorder.fenced()
         self.on_quiet(message)
         self.notices.warn(f"LOGGING HAS STOPPED: {message}. The program goes on; nothing more of it is recorded.")
 
@@ -190,6 +196,7 @@ class LiveRun:
         """The run folder is gone from its place: the log spills, nothing is made anew."""
         self.warn(message)
         self.writer.moved()
+        self.recorder.moved()
 
     # What evaluators ask.
 
@@ -285,8 +292,7 @@ class LiveRun:
         )
         if not self.handover.drain(left(_FOR_LOG)):
             self.warn(f"{self.path}: a hand-over was not done when the run ended")
-        if not self.artifacts.drain(left(_FOR_LOG)):
-            self.warn(f"{self.path}: an artifact was not done when the run ended")
+        self.recorder.close(left(_FOR_LOG))
         self.writer.close(left(_FOR_END))
         if self._fenced:
             return

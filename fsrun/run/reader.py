@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fsrun.core import layout
+from fsrun.core.errors import NotFoundError
 from fsrun.core.ids import MAIN
 from fsrun.core.records import Lock
 from fsrun.disk.clock import SystemClock
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fsrun.disk.clock import Clock
     from fsrun.disk.fs import FileSystem
     from fsrun.run.load import Loader
+    from fsrun.run.recorded import Artifact, Medium, TableFile
 
 __all__ = ["RunReader", "open", "resolve_run"]
 
@@ -133,6 +135,38 @@ class RunReader:
         wanted = None if tags is None else frozenset([tags] if isinstance(tags, str) else tags)
         named = None if jobs is None else frozenset([jobs] if isinstance(jobs, str) else jobs)
         return follow(self._load, self._clock, wanted, named, replay=replay, poll=poll, stop=stop)
+
+    def media(self, tag: str | None = None, kind: str | None = None, all: bool = False) -> list[Medium]:
+        """Images, sounds, videos and texts, sorted by tag and step; each has the ``path`` of its file, or its ``text``.
+
+        ``tag``, ``kind`` (image, audio, video, text): of these alone. Where a main job was resumed from an earlier
+        step, its later session replaces the tag from its first step on; ``all=True`` gives everything. Lines that are
+        faulty, or whose files would be outside of the run folder, are left out and stand in ``problems``.
+        """
+        from fsrun.run.recorded import read_media
+
+        found = read_media(self._load, every=all)
+        return [item for item in found if tag in (None, item.tag) and kind in (None, item.kind)]
+
+    def tables(self, name: str | None = None, all: bool = False) -> list[TableFile]:
+        """The tables, sorted by name and step; ``read()`` gives one as Arrow. The rest: as ``media``."""
+        from fsrun.run.recorded import read_tables
+
+        return [item for item in read_tables(self._load, every=all) if name in (None, item.name)]
+
+    def table(self, name: str, step: int | None = None) -> pyarrow.Table:
+        """One table as Arrow: of its last step, or of ``step``. Raises ``NotFoundError`` where there is none."""
+        found = [item for item in self.tables(name) if step in (None, item.step)]
+        if not found:
+            at = "" if step is None else f" at step {step}"
+            raise NotFoundError(f"{self.path}: no table {name!r:.200}{at}")
+        return found[-1].read()
+
+    def artifacts(self, name: str | None = None) -> list[Artifact]:
+        """The artifacts, sorted by name and version, with their ``path``, ``files()`` and ``digests()``."""
+        from fsrun.run.recorded import read_artifacts
+
+        return [item for item in read_artifacts(self._load) if name in (None, item.name)]
 
     @property
     def _load(self) -> Loader:

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from fsrun.core import ids, layout
 from fsrun.core.errors import HeldError
-from fsrun.core.timing import LINGER, POLL_INTERVAL
+from fsrun.core.timing import FINISH_WAIT, LINGER, POLL_INTERVAL
 from fsrun.run import create, endings
 from fsrun.run.create import Location
 from fsrun.run.live import LiveRun, failed
 from fsrun.run.notices import Notices
 from fsrun.run.opening import open_live, quiet_place
+from fsrun.run.recording import Recording
 
 if TYPE_CHECKING:
     from fsrun.run.entries import Entry
@@ -98,7 +99,7 @@ def init(
     return Run(live.opened.where, live.job, live, strict=strict)
 
 
-class Run:
+class Run(Recording):
     """An open run, or the quiet one of a process that is not the job; made by ``init``.
 
     Also a context manager: leaving the ``with`` block ends the run, by an exception as failed, which goes on its way.
@@ -241,16 +242,6 @@ class Run:
         live = self._live
         return [] if live is None else sorted(filter(ids.is_entry, live.unit.names(layout.FAILED)))
 
-    def add_artifact(self, name: str, path: str | os.PathLike[str], type: str | None = None) -> None:
-        """Keep a file or folder as the next version of an artifact: linked, else copied, below ``artifacts/<name>/``.
-
-        What stands inside the run folder (``best/``) is referred to. Never raises; waits ten seconds at most.
-
-        After a crash: the version with its index line, or not.
-        """
-        if self._live is not None and self.active:
-            self._live.artifacts.add(name, path, type)
-
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything logged is durable, ``timeout`` seconds at most; whether it is. Never raises.
 
@@ -259,7 +250,8 @@ class Run:
         if self._live is None or not self.active:
             return True
         try:
-            return self._live.writer.flush(timeout)
+            done = self._live.writer.flush(timeout)
+            return self._live.recorder.flush(FINISH_WAIT if timeout is None else timeout) and done
         except Exception as error:  # noqa: BLE001 - the user's program goes on
             self._warn(f"flush: {error}")
             return False

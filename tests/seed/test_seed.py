@@ -86,11 +86,7 @@ def test_side_by_side_they_make_one_run(tmp_path: Path) -> None:
     assert os.listdir(run / "queue") == ["FINISHED"]
     assert sorted(os.listdir(tmp_path / "ckpt")) == [f"epoch_{epoch:03d}.pt" for epoch in range(EPOCHS)]
     line = json.loads((run / "artifacts" / "eval.1.jsonl").read_text())
-    assert (line["name"], line["type"], [file["name"] for file in line["files"]]) == (
-        "model",
-        "checkpoint",
-        ["model.pt"],
-    )
+    assert (line["name"], line["type"], line["count"]) == ("model", "checkpoint", 1)
     kept = pickle.loads((run / line["path"] / "model.pt").read_bytes())
     assert kept == {"epoch": EPOCHS - 1}
 

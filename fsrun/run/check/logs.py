@@ -1,4 +1,4 @@
-"""Checks of the logs: scalars, spills, system and index files, fences, data.parquet (protocol.md 4.7, 4.9, 6.8, 8)."""
+"""Checks of the logs: scalars, spills, system files, fences, data.parquet (protocol.md 4.7, 4.9, 6.8, 8)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from fsrun.core import layout
 from fsrun.core.lines import complete_prefix, parse_lines
 from fsrun.core.scalars import Sessions, Source, read_sessions, sources
 from fsrun.run.check.finding import Fix, Picture
+from fsrun.run.check.recorded import check_indexes
 from fsrun.run.check.repair import bring_spill, build_data
 from fsrun.run.spill import find_spills
 
 _MOST = 20
 """Faulty lines of one log that are named one by one."""
-_INDEXES = (layout.MEDIA, layout.TABLES, layout.ARTIFACTS)
 
 
 def check_logs(picture: Picture) -> None:
@@ -23,9 +23,10 @@ def check_logs(picture: Picture) -> None:
     if layout.SCALARS in folders:
         for source in sources(picture.store.names(layout.SCALARS)):
             complete[source.path] = _check_scalars(picture, source, held, done)
-    for folder in [*_system_folders(picture, folders), *(f for f in _INDEXES if f in folders)]:
+    for folder in _system_folders(picture, folders):
         for name in picture.store.names(folder):
             _check_index(picture, folder, name, complete)
+    complete |= check_indexes(picture, held, folders)
     _check_sizes(picture, complete)
     _check_spills(picture)
     _check_data(picture, folders)

@@ -1,0 +1,137 @@
+"""Work that goes on behind the training: a bounded queue and one thread, started by the first piece of work.
+
+Does: takes pieces of work while there is room, runs them in order, looks again after what is left over, waits for all
+of it within a limit. Leaves to others: what the work is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from fsrun.core.timing import STORE_RETRY
+
+
+class Background:
+    """Runs work in one daemon thread named ``name``.
+
+    Room: ``max_items`` pieces of ``max_bytes`` together; a single piece may be larger. ``tidy`` is called after each
+    piece, and every second until it returns True (nothing is left over). ``warn`` is given what work raises.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tidy: Callable[[], bool],
+        warn: Callable[[str], None],
+        *,
+        max_items: int,
+        max_bytes: int,
+        retry: float = STORE_RETRY,
+    ) -> None:
+        self._name = name
+        self._tidy = tidy
+        self._warn = warn
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._retry = retry
+        self._change = threading.Condition()  # over an RLock: a signal handler may come amid any call
+        self._work: deque[tuple[int, Callable[[], None]]] = deque()
+        self._bytes = 0
+        self._busy = self._left_over = self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def has_room(self, size: int) -> bool:
+        """Whether a piece of ``size`` bytes would be taken now."""
+        with self._change:
+            if self._stopped or len(self._work) + self._busy >= self._max_items:
+                return False
+            return not self._bytes or self._bytes + size <= self._max_bytes
+
+    def put(self, size: int, work: Callable[[], None], *, always: bool = False) -> bool:
+        """Have ``work`` done; False where there is no room, unless ``always``. Never waits.
+
+        At exit, when no thread can be started any more, it is done here and now.
+        """
+        with self._change:
+            if self._stopped or not (always or self.has_room(size)):
+                return False
+            self._work.append((size, work))
+            self._bytes += size
+            started = self._thread is not None or self._start()
+            self._change.notify_all()
+        if not started:
+            while self._step():
+                pass
+        return True
+
+    def _start(self) -> bool:
+        thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._thread = thread
+        return True
+
+    def has_waiting(self) -> bool:
+        """Whether work waits behind the piece that is being done."""
+        with self._change:
+            return bool(self._work)
+
+    def wake(self) -> None:
+        """Look now after what is left over."""
+        with self._change:
+            self._left_over = self._thread is not None and not self._stopped
+            self._change.notify_all()
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until all is done and nothing is left over, ``timeout`` seconds at most; whether it is."""
+        with self._change:
+            if self._thread is None:
+                return not self._work and not self._left_over
+            self._change.notify_all()
+            return self._change.wait_for(lambda: not (self._work or self._busy or self._left_over), timeout)
+
+    def stop(self) -> int:
+        """Do nothing more; returns how many pieces were not begun. The piece in hand is left behind."""
+        with self._change:
+            self._stopped = True
+            count = len(self._work)
+            self._work.clear()
+            self._change.notify_all()
+            return count
+
+    def _loop(self) -> None:
+        again = 0.0
+        while True:
+            with self._change:
+                wait = max(0.0, again - time.monotonic()) if self._left_over else None
+                self._change.wait_for(lambda: self._work or self._stopped, wait)
+                if self._stopped:
+                    return
+            self._step()
+            again = time.monotonic() + self._retry
+
+    def _step(self) -> bool:
+        """Do one piece, if there is one, and tidy up; False where there was none."""
+        with self._change:
+            size, work = self._work.popleft() if self._work else (0, None)
+            self._busy = True
+        left_over = False
+        try:
+            if work is not None:
+                work()
+        except Exception as error:  # noqa: BLE001 - this thread must survive everything
+            self._warn(f"{error if str(error) else type(error).__name__}")
+        try:
+            left_over = not self._tidy()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._warn(f"{type(error).__name__}: {error}")
+        with self._change:
+            self._busy, self._left_over = False, left_over
+            self._bytes -= size
+            self._change.notify_all()
+        return work is not None
