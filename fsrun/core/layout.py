@@ -209,6 +209,27 @@ def parse_console_name(name: str, job: str) -> int | None:
     return parse_number(name[len(prefix) : -len(suffix)]) if name.startswith(prefix) and name.endswith(suffix) else None
 
 
+def environment_name(job: str, session: int) -> str:
+    """Name in ``files/`` of the record of code, packages and host that a session began with."""
+    return f"{job}.{session}.environment.json"
+
+
+def diff_name(job: str, session: int) -> str:
+    """Name in ``files/`` of the changes to the code that were not committed when a session began."""
+    return f"{job}.{session}.diff.patch"
+
+
+def packages_name(job: str, session: int) -> str:
+    """Name in ``files/`` of the list of installed packages."""
+    return f"{job}.{session}.packages.txt"
+
+
+def parse_environment_name(name: str) -> tuple[str, int] | None:
+    """Read a name of ``files/`` as the environment of (job, session)."""
+    owner = name.removesuffix(".environment.json")
+    return parse_claim_folder(owner) if owner != name else None
+
+
 def outcome_name(entry: str, attempt: int) -> str:
     """Name in ``evals/`` of the outcome of one attempt."""
     return f"{entry}.{attempt}.json"

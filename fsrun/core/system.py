@@ -1,4 +1,4 @@
-"""Samples of the machine (protocol.md 6.11): what a line says, rates of counters, and who writes a host's figures.
+"""Samples of the machine (protocol.md 6.11): what a line says, and rates of counters.
 
 Leaves to others: measuring (``run.probes``), when and where to (``run.system``).
 """
@@ -6,14 +6,12 @@ Leaves to others: measuring (``run.probes``), when and where to (``run.system``)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, TypeGuard
 
 import orjson
 
-from fsrun.core.ids import MAIN
 from fsrun.core.lines import complete_prefix
-from fsrun.core.records import Lock
 
 TIME = "time"
 _MAX_INT = 2**63 - 1
@@ -39,22 +37,6 @@ class Rates:
         before = self._last.get(name)
         risen = self.increase(name, value, now)
         return None if risen is None or before is None or now <= before[1] else risen / (now - before[1])
-
-
-def writes_host(mine: Lock, others: Iterable[Lock]) -> bool:
-    """Whether session ``mine`` writes what is said of its whole host; ``others``: locks of sessions that are open.
-
-    Of the sessions on one host (the same host name and boot id), the one of main does, else the first by job name.
-    """
-    return all(_order(mine) <= _order(other) for other in others if _host(other) == _host(mine))
-
-
-def _host(lock: Lock) -> tuple[object, object]:
-    return lock.holder.get("host"), lock.holder.get("boot")
-
-
-def _order(lock: Lock) -> tuple[bool, str]:
-    return lock.job != MAIN, lock.job
 
 
 class Sample(NamedTuple):

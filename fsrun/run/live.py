@@ -33,6 +33,7 @@ from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run import create, endings, views
 from fsrun.run.apart import CompactionError, compact_apart
+from fsrun.run.capture import Captures
 from fsrun.run.compact import all_closed
 from fsrun.run.create import Location
 from fsrun.run.endings import Ending
@@ -96,6 +97,7 @@ class LiveRun:
             self.warn,
             self.session.is_protected,
         )
+        self.captures = Captures(opened.capture, self.fs, self.clock, self.session, self.warn)
         self.finish_wait = FINISH_WAIT
         """Seconds that ``finish`` takes at most."""
         self.queue_finished = False
@@ -127,6 +129,7 @@ class LiveRun:
         for work, name in ((self._keep, "keeper"), (self._close_on_order, "closer")):
             threading.Thread(target=work, name=f"fsrun-{name}-{self.job}", daemon=True).start()
         self.session.start()
+        self.captures.start()
         LIFE.add(self)
         if self.job == ids.MAIN:
             self._prepare_queue()
@@ -171,12 +174,13 @@ class LiveRun:
 
     def acknowledged(self) -> dict[str, int]:
         """Bytes of each log of the session that write and fsync acknowledged; nothing more counts in them."""
-        return self.writer.acknowledged() | self.recorder.acknowledged()
+        return self.writer.acknowledged() | self.recorder.acknowledged() | self.captures.acknowledged()
 
     def continued(self, old: int, new: int) -> None:
         """The session was closed by somebody although its holder lives: go on in session ``new``."""
         self.writer.reopen(new, self.session.token)
         self.recorder.reopen(new)
+        self.captures.reopen(new)
         self.unit = Store(self.fs, self.unit.root, self.job, new)
         self.handover.finished_again(new)
         self.warn(f"{self.path}: session {old} was closed by another process; logging goes on as session {new}")
@@ -189,6 +193,7 @@ class LiveRun:
         self._fenced = True
         self.writer.fenced()
         self.recorder.fenced()
+        self.captures.fenced()
         self.on_quiet(message)
         self.notices.warn(f"LOGGING HAS STOPPED: {message}. The program goes on; nothing more of it is recorded.")
 
@@ -197,6 +202,7 @@ class LiveRun:
         self.warn(message)
         self.writer.moved()
         self.recorder.moved()
+        self.captures.moved()
 
     # What evaluators ask.
 
@@ -292,6 +298,7 @@ class LiveRun:
         )
         if not self.handover.drain(left(_FOR_LOG)):
             self.warn(f"{self.path}: a hand-over was not done when the run ended")
+        self.captures.close(left(_FOR_LOG))
         self.recorder.close(left(_FOR_LOG))
         self.writer.close(left(_FOR_END))
         if self._fenced:

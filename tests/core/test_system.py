@@ -1,4 +1,4 @@
-"""``core.system``: rates that are never negative, who writes a host's figures, lines and back."""
+"""``core.system``: rates that are never negative, lines and back."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsrun.core.records import Lock
-from fsrun.core.system import Rates, Sample, encode_sample, parse_samples, writes_host
-
-
-def lock(job: str, host: str = "a", boot: str = "1") -> Lock:
-    return Lock(job=job, session=1, token="0" * 16, timeout=30.0, holder={"host": host, "boot": boot})
+from fsrun.core.system import Rates, Sample, encode_sample, parse_samples
 
 
 def test_a_rate_is_the_rise_by_the_time_between_two_looks() -> None:
@@ -51,18 +46,6 @@ def test_no_rate_is_ever_negative(looks: list[tuple[int, float]]) -> None:
         assert rate is None or rate >= 0
         risen = rates.increase("y", value)
         assert risen is None or risen >= 0
-
-
-def test_main_writes_for_its_host_and_without_it_the_first_by_name() -> None:
-    jobs = [lock("eval"), lock("main"), lock("rank1")]
-    assert [writes_host(mine, jobs) for mine in jobs] == [False, True, False]
-    assert [writes_host(mine, [jobs[0], jobs[2]]) for mine in (jobs[0], jobs[2])] == [True, False]
-
-
-def test_each_host_has_its_writer_and_a_reused_host_name_is_another_host() -> None:
-    here = lock("rank8", "b")
-    assert writes_host(here, [lock("main", "a"), here, lock("rank9", "b")])
-    assert writes_host(lock("eval", "a", "2"), [lock("main", "a", "1")])
 
 
 def test_a_sample_is_one_line_with_its_time_first() -> None:

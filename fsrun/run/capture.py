@@ -1,0 +1,94 @@
+"""What a job records by itself while it runs: samples of the machine, and its environment once.
+
+Does: makes the parts that are wanted, and hands on what happens to the session. A part that cannot start is a warning
+and no more. Leaves to others: which are wanted (``core.capture``), what each does (``system``, ``environment``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fsrun.core.capture import Capture
+
+if TYPE_CHECKING:
+    from fsrun.disk.clock import Clock
+    from fsrun.disk.fs import FileSystem
+    from fsrun.run.environment import Environment
+    from fsrun.run.session import Session
+    from fsrun.run.system import System
+
+_LONGEST = 1.0
+"""Seconds that the end of a run waits for each part, at most."""
+
+
+class Captures:
+    """The parts of one open run that record by themselves; those that are not wanted are None."""
+
+    def __init__(
+        self, wanted: Capture, fs: FileSystem, clock: Clock, session: Session, warn: Callable[[str], None]
+    ) -> None:
+        self._wanted = wanted
+        self._fs, self._clock, self._session, self._warn = fs, clock, session, warn
+        self.system: System | None = None
+        self.environment: Environment | None = None
+
+    def start(self) -> None:
+        """Start what is wanted, in the background. Never raises.
+
+        After a crash: as the parts say; nothing of it is needed to read the run.
+        """
+        session = self._session
+        try:
+            if self._wanted.environment:
+                from fsrun.run.environment import Environment
+
+                self.environment = Environment(
+                    self._fs, self._clock, session.run_dir, session.job, session.number, warn=self._warn
+                )
+                self.environment.start()
+            if self._wanted.system:
+                from fsrun.run.system import System
+
+                self.system = System(
+                    self._fs,
+                    self._clock,
+                    session.run_dir,
+                    session.job,
+                    session.number,
+                    interval=self._wanted.system,
+                    is_protected=session.is_protected,
+                    warn=self._warn,
+                )
+                self.system.start()
+        except Exception as error:  # noqa: BLE001 - a training without its machine's figures is still a training
+            self._warn(f"{session.run_dir}: not all of the environment is recorded: {type(error).__name__}: {error}")
+
+    def acknowledged(self) -> dict[str, int]:
+        """Bytes of each log that write and fsync acknowledged; nothing more counts in them until ``reopen``."""
+        return {} if self.system is None else self.system.acknowledged()
+
+    def reopen(self, session: int) -> None:
+        """Go on in session ``session``, which continues the one before."""
+        if self.system is not None:
+            self.system.reopen(session)
+
+    def moved(self) -> None:
+        """The run folder is said to be gone."""
+        if self.system is not None:
+            self.system.moved()
+
+    def fenced(self) -> None:
+        """A newer session is open: stop."""
+        if self.system is not None:
+            self.system.fenced()
+        if self.environment is not None:
+            self.environment.stop()
+
+    def close(self, timeout: float) -> None:
+        """Bring what there is into the run folder, within ``timeout`` seconds."""
+        wait = min(_LONGEST, timeout / 2)
+        if self.environment is not None:
+            self.environment.close(wait)
+        if self.system is not None:
+            self.system.close(wait)
