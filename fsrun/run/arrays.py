@@ -35,13 +35,15 @@ def copy_of(value: Any) -> Any:
         value = value.detach()
         if "float" in str(value.dtype) and str(value.dtype) not in ("torch.float16", "torch.float32", "torch.float64"):
             value = value.float()
-        value = value.cpu()
+        value = value.cpu().numpy()
+    if isinstance(value, np.ma.MaskedArray):
+        value = value.filled(0)
     array = np.array(value, copy=True, order="C")
     if type(array.dtype.type) is type and array.dtype.type.__module__ != "numpy" and "float" in array.dtype.name:
         array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{type(value).__name__} of dtype {array.dtype} is no array of numbers")
-    return array.filled(0) if isinstance(array, np.ma.MaskedArray) else array
+    return array
 
 
 def to_pixels(array: Any, asked: Range | None = None) -> tuple[Any, dict[str, Any]]:

@@ -120,8 +120,8 @@ def _of_rows(rows: list[Any], chosen: Sequence[str] | None) -> list[tuple[Any, A
 def _of_frame(frame: Any) -> list[tuple[Any, Any]]:
     """The columns of a pandas DataFrame; an index that says something comes first."""
     index = frame.index
-    if type(index).__name__ != "RangeIndex":
-        frame = frame.reset_index()
+    if type(index).__name__ != "RangeIndex" or index.name is not None:
+        frame = frame.reset_index(allow_duplicates=True)
     _check_cells(len(frame), len(frame.columns))
     return [
         ("/".join(map(str, name)) if isinstance(name, tuple) else name, frame.iloc[:, i])

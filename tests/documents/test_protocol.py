@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from referencing import Registry, Resource
 
-from fsrun.core import codec, ids, layout, records, states
+from fsrun.core import codec, ids, indexes, layout, records, states
 from fsrun.run import fingerprint
 
 pytestmark = pytest.mark.documents
@@ -36,6 +36,9 @@ RECORDS = {
     "best": records.BestRule,
     "finished": records.Finished,
     "unit": records.Unit,
+    "media": indexes.MediaLine,
+    "table": indexes.TableLine,
+    "artifact": indexes.ArtifactLine,
 }
 NAMES = {
     "job": ids.is_job,
