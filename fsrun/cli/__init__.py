@@ -30,6 +30,7 @@ COMMANDS = {
     "eval": "fsrun.cli.eval",
     "compact": "fsrun.cli.compact",
     "check": "fsrun.cli.check",
+    "daemon": "fsrun.cli.daemon",
 }
 """Name of a sub-command -> module that defines it as ``command``."""
 

@@ -194,6 +194,16 @@ class Watch:
         self._rounds += 1
         return self._judge(started, ended, slow, beats)
 
+    def discard(self) -> None:
+        """Forget for how long nothing moved: the observer was cut off, and its next listing is the first one again."""
+        self._start(None)
+        self._before = None
+
+    @property
+    def expires_at(self) -> float | None:
+        """When, at the earliest, a listing may be asked for that says expired; None while no window is open."""
+        return None if self._first is None else self._first + self.timing.window
+
     def _start(self, first: float | None) -> None:
         """Begin a window at the end of a listing; None: at the next one."""
         self._first = first

@@ -47,6 +47,23 @@ VISIBLE_POLL = 1.0
 TEMP_AGE = 86_400.0
 """How long a cleaner itself watches a closed session before it clears that session's temporaries."""
 
+SWEEP_INTERVAL = 600.0
+"""How often a daemon lists every run, whatever markers and hints say."""
+MARKER_INTERVAL = 2.0
+"""How often a daemon lists the markers of live runs."""
+PROOF_INTERVAL = 1.0
+"""How often a daemon asks this host whether the processes of its open sessions are there."""
+TIDY_INTERVAL = 600.0
+"""How often a daemon looks through the whole folder of a live run."""
+IDLE_TIDY_INTERVAL = 86_400.0
+"""How often a daemon looks through the whole folder of a run whose jobs have all ended."""
+SETTLE = 5.0
+"""How long a daemon leaves a session that was closed by its holder alone: the holder clears up behind itself."""
+FOREIGN_TEMP_AGE = 8 * TEMP_AGE
+"""The same as ``TEMP_AGE`` for a temporary that names no session."""
+EVENT_NOTE_INTERVAL = 5.0
+"""How often a daemon writes what it did and could not do into its status file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:

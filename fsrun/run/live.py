@@ -35,6 +35,7 @@ from fsrun.run import create, endings, views
 from fsrun.run.apart import CompactionError, compact_apart
 from fsrun.run.capture import Captures
 from fsrun.run.compact import all_closed
+from fsrun.run.markers import clear_marker
 from fsrun.run.create import Location
 from fsrun.run.endings import Ending
 from fsrun.run.handover import HandOver, withdraw_finished
@@ -332,10 +333,12 @@ class LiveRun:
         return {**self.writer.summary(), **encode_config(dict(self.summary))}
 
     def _compact(self, deadline: float) -> None:
-        """Build data.parquet where this was the last job; what goes wrong here can be done later."""
+        """Where this was the last job: the marker goes, data.parquet is built; what goes wrong can be done later."""
         try:
-            if os.environ.get("FSRUN_COMPACT") != "0" and all_closed(self.path, self.fs):
-                compact_apart(self.path, deadline - time.monotonic() - _COMPACT_MARGIN)
+            if all_closed(self.path, self.fs):
+                clear_marker(self.fs, self.opened.where.root, self.path)
+                if os.environ.get("FSRUN_COMPACT") != "0":
+                    compact_apart(self.path, deadline - time.monotonic() - _COMPACT_MARGIN)
         except (CompactionError, OSError) as error:
             self.warn(f"{self.path}: not compacted ({error}); `fsrun compact` does it later")
 

@@ -24,6 +24,7 @@ from fsrun.run import create
 from fsrun.run.create import Location
 from fsrun.run.life import is_main_imported_again
 from fsrun.run.live import LiveRun, Opened
+from fsrun.run.markers import set_marker
 from fsrun.run.notices import Notices, say
 from fsrun.run.ranks import find_rank, job_of
 from fsrun.run.session import open_session
@@ -103,6 +104,7 @@ def _assemble(
     arguments: Mapping[str, Any],
     notices: Notices,
 ) -> LiveRun:
+    set_marker(fs, where.root, where.path)
     try:
         session = open_session(
             fs, clock, where.path, job, timing=timing, lock_fields=fields, me=identity.own(), on_wait=say

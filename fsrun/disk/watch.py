@@ -1,0 +1,93 @@
+"""Hints that something changed in a folder: never truth, and only of what this host itself did (watchdog, inotify).
+
+Whoever gets one looks afresh. Where hints cannot be had (no inotify, out of watches, another kind of system) nothing is
+lost but time. Leaves to others: which folders are worth one of a limited number of watches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from watchdog.events import FileSystemEvent
+
+MAX_FOLDERS = 160
+"""Each watched folder costs a thread."""
+
+
+class FolderHints:
+    """Watches some folders, not what is below them; calls ``on_change(folder, name)`` from a thread of its own."""
+
+    def __init__(self, on_change: Callable[[str, str], None], on_note: Callable[[str], None]) -> None:
+        self._on_change = on_change
+        self._on_note = on_note
+        self._watches: dict[str, Any] = {}
+        self._observer: Any = None
+        self._broken = False
+
+    def start(self) -> bool:
+        """Start to watch; False (and a note) where this system gives no hints."""
+        try:
+            from watchdog.observers import Observer
+
+            self._observer = Observer()
+            self._observer.start()
+        except Exception as error:  # noqa: BLE001 - watchdog raises what its system gives it; hints can be done without
+            self._give_up(f"no hints of changes ({error}): new runs are found by markers and sweeps")
+        return not self._broken
+
+    def watch(self, folder: str) -> bool:
+        """Watch a folder; False where that cannot be: it is looked at less often then."""
+        if self._broken or self._observer is None:
+            return False
+        if folder in self._watches:
+            return True
+        if len(self._watches) >= MAX_FOLDERS:
+            return False
+        try:
+            self._watches[folder] = self._observer.schedule(_handler(self._changed), folder, recursive=False)
+        except FileNotFoundError:
+            return False
+        except Exception as error:  # noqa: BLE001 - see start
+            if isinstance(error, PermissionError | NotADirectoryError):
+                return False
+            self._give_up(f"no further hints of changes ({error}): what is not watched is found by markers and sweeps")
+            return False
+        return True
+
+    def forget(self, folder: str) -> None:
+        """Watch a folder no longer."""
+        watch = self._watches.pop(folder, None)
+        if watch is not None:
+            try:
+                self._observer.unschedule(watch)
+            except Exception:  # noqa: BLE001 - its folder may be gone, and the watch with it
+                return
+
+    @property
+    def count(self) -> int:
+        """How many folders are watched."""
+        return len(self._watches)
+
+    def _give_up(self, note: str) -> None:
+        self._broken = True
+        self._on_note(note)
+
+    def _changed(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        self._on_change(folder, name)
+
+
+def _handler(changed: Callable[[str], None]) -> Any:
+    from watchdog.events import EVENT_TYPE_CREATED, EVENT_TYPE_MOVED, FileSystemEventHandler
+
+    class Handler(FileSystemEventHandler):
+        def on_any_event(self, event: FileSystemEvent) -> None:
+            if event.event_type == EVENT_TYPE_CREATED:
+                changed(os.fsdecode(event.src_path))
+            elif event.event_type == EVENT_TYPE_MOVED:
+                changed(os.fsdecode(event.dest_path))
+
+    return Handler()
