@@ -19,12 +19,12 @@ _LAST_EVALS = 10
 _LAST_SCALARS = 20
 
 
-@click.command(short_help="Show one run: jobs, queue, best, evaluations, scalars.")
+@click.command(short_help="Show one run: jobs, queue, best, evaluations, scalars, media.")
 @run_argument
 @root_option
 @json_option
 def command(run: str, root: str | None, as_json: bool) -> None:
-    """Show one run: every job, the queue, the best checkpoint, evaluations, latest scalars.
+    """Show one run: every job, the queue, the best checkpoint, evaluations, latest scalars, what else was recorded.
 
     status is running, finished, failed (an error, kept with its traceback) or crashed (no end was written, and it was
     found dead). alive is yes, no or unknown: on another host nobody can tell by looking once.
@@ -68,6 +68,8 @@ def _render(state: dict[str, Any], latest: list[tuple[str, Any, Any]]) -> str:
             console.print(_evals(state["evals"]))
         if latest:
             console.print(_scalars(latest))
+        if state["recorded"]:
+            console.print(_recorded(state["recorded"]))
     return captured.get()
 
 
@@ -97,7 +99,7 @@ def _table(*columns: str) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
-        right = column in ("session", "pid", "step", "value", "attempt", "lag")
+        right = column in ("session", "pid", "step", "value", "attempt", "lag", "count")
         table.add_column(column, justify="right" if right else "left", overflow="fold")
     return table
 
@@ -137,6 +139,16 @@ def _evals(evals: list[dict[str, Any]]) -> Table:
         said = scores or error_line(outcome["error"]) or clean(outcome["reason"] or "")
         cells = (outcome["entry"], outcome["step"], outcome["attempt"], outcome["state"], outcome["lag_steps"])
         table.add_row(*map(_cell, cells), said)
+    return table
+
+
+def _recorded(groups: list[dict[str, Any]]) -> Table:
+    """Media by tag, tables and artifacts by name."""
+    table = _table("recorded", "name", "count", "step", "latest")
+    for group in groups[:_LAST_SCALARS]:
+        table.add_row(*(_cell(group[key]) for key in ("kind", "name", "count", "step", "path")))
+    if len(groups) > _LAST_SCALARS:
+        table.add_row(f"and {len(groups) - _LAST_SCALARS} more", "", "", "", "")
     return table
 
 

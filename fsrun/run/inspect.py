@@ -77,8 +77,30 @@ def read_best(fs: FileSystem, path: str, evals: list[dict[str, Any]]) -> dict[st
     return best | {"path": f"{path}/{layout.BEST}/{ranked[0].entry}"}
 
 
+def read_recorded(fs: FileSystem, path: str) -> list[dict[str, Any]]:
+    """Media by kind and tag, tables and artifacts by name: how many, and step and place of the last one."""
+    if not any(folder in layout.INDEXES for folder in names_in(fs, path)):
+        return []
+    from fsrun.run.reader import RunReader
+
+    reader = RunReader(path, fs=fs)
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def count(kind: str, name: str, step: int | None, place: str | None) -> None:
+        group = found.setdefault((kind, name), {"kind": kind, "name": name, "count": 0})
+        group |= {"count": group["count"] + 1, "step": step, "path": place and place[len(path) + 1 :]}
+
+    for medium in reader.media():
+        count(medium.kind, medium.tag, medium.step, medium.path)
+    for table in reader.tables():
+        count("table", table.name, table.step, table.path)
+    for artifact in reader.artifacts():
+        count("artifact", artifact.name, artifact.step, artifact.path)
+    return list(found.values())
+
+
 def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
-    """Return the object that ``fsrun show --json`` prints: run, jobs, queue, best, evals.
+    """Return the object that ``fsrun show --json`` prints: run, jobs, queue, best, evals, recorded.
 
     Raises ``NotFoundError`` where ``path`` is no run.
     """
@@ -86,4 +108,5 @@ def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
     jobs = run.pop("jobs")
     queue = read_queue(fs, run)
     evals = read_evals(fs, path)
-    return {"run": run, "jobs": jobs, "queue": queue, "best": read_best(fs, path, evals), "evals": evals}
+    state = {"run": run, "jobs": jobs, "queue": queue, "best": read_best(fs, path, evals), "evals": evals}
+    return state | {"recorded": read_recorded(fs, path)}

@@ -36,10 +36,10 @@ def evaluated(root: Path) -> build.RunFolder:
     return run
 
 
-def test_the_object_for_scripts_has_its_five_keys_and_theirs(tmp_path: Path) -> None:
+def test_the_object_for_scripts_has_its_six_keys_and_theirs(tmp_path: Path) -> None:
     run = evaluated(tmp_path)
     found = show(tmp_path)
-    assert list(found) == ["run", "jobs", "queue", "best", "evals"]
+    assert list(found) == ["run", "jobs", "queue", "best", "evals", "recorded"]
     assert found["run"].keys() >= RUN_KEYS
     assert all(job.keys() >= JOB_KEYS for job in found["jobs"])
     assert all(outcome.keys() >= EVAL_KEYS for outcome in found["evals"])

@@ -7,6 +7,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import wave
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ import pytest
 import torch
 
 import fsrun
+from fsrun.core import ids
 from fsrun.core.errors import UsageError
 from fsrun.core.indexes import TYPES
 from fsrun.disk.clock import SystemClock
@@ -30,6 +33,7 @@ from fsrun.run.media import Draft
 from fsrun.run.reader import RunReader
 from fsrun.run.recorder import Recorder
 from tests.support import build
+from tests.support.command import fsrun as command
 from tests.support.fs import Crash, FaultFS, crash_points
 
 pytestmark = pytest.mark.unit
@@ -563,3 +567,50 @@ def test_check_misses_files_and_notices_what_was_rewritten(tmp_path: Path, run: 
     assert any("is no manifest" in f.message for f in check_run(run.path))
     with pytest.raises(fsrun.InvalidError, match="no manifest"):
         RunReader(run.path).artifacts("n")[0].files()
+
+
+def test_show_lists_what_was_recorded(run: fsrun.Run, tmp_path: Path) -> None:
+    (tmp_path / "m").write_text("m")
+    for step in (1, 2):
+        run.add_image("val/<b>\x1b[31m", RAMP, step)
+    run.add_text("note", "hi", 3)
+    run.add_table("t", [{"a": 1}], 4)
+    run.add_artifact("m", tmp_path / "m")
+    run.flush(20)
+    run.finish()
+    out = command("show", run.path, "--json").stdout
+    groups = [(g["kind"], g["count"], g["step"], g["path"]) for g in json.loads(out)["recorded"]]
+    folder = ids.safe_folder("val/<b>\x1b[31m")
+    assert groups == [
+        ("text", 1, 3, None),
+        ("image", 2, 2, f"media/{folder}/2.main.1.1.png"),
+        ("table", 1, 4, "tables/t/4.main.1.2.parquet"),
+        ("artifact", 1, None, "artifacts/m/v0/files"),
+    ]
+    shown = command("show", run.path)
+    assert (shown.exit_code, "\x1b" in shown.stdout, "artifacts/m/v0/files" in shown.stdout) == (0, False, True)
+
+
+def test_a_killed_run_and_one_that_exits_amid_everything_leave_a_valid_folder(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, numpy as np, fsrun\n"
+        "run = fsrun.init('speech', run_id=sys.argv[1], timeout=60)\n"
+        "if os.fork() == 0:\n"
+        "    run.add_image('x', np.zeros((4, 4))); run.add_table('t', [[1]]); os._exit(0)\n"
+        "os.wait()\n"
+        "for i in range(40):\n"
+        "    run.add_image('x', np.random.rand(64, 64, 3), i)\n"
+        "    run.add_table('t', [[i]], i)\n"
+        "    if i == 20: run.flush(20)\n"
+        "if sys.argv[1] == 'killed': os.kill(os.getpid(), 9)\n"
+    )
+    for how, code in (("killed", -9), ("exited", 0)):
+        env = os.environ | {"FSRUN_ROOT": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", program, how], env=env, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (code, "")
+        path = str(tmp_path / "speech" / how)
+        reader = RunReader(path)
+        least = 40 if how == "exited" else 21
+        assert len(reader.media()) >= least
+        assert len(reader.tables()) >= least
+        assert [f.message for f in check_run(path) if f.severity == "error"] == []
