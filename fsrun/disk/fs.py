@@ -14,6 +14,8 @@ import stat as stat_module
 from dataclasses import dataclass
 from typing import Protocol
 
+from fsrun.disk.refresh import refresh
+
 FILE_MODE = 0o664
 FOLDER_MODE = 0o2775
 _COPY_CHUNK = 8 << 20
@@ -202,6 +204,7 @@ class LocalFileSystem:
             _revalidate(path[: path.rfind("/")] or "/")
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
+                refresh(descriptor)
                 if start:
                     os.lseek(descriptor, start, os.SEEK_SET)
                 return _read_all(descriptor)
@@ -214,6 +217,7 @@ class LocalFileSystem:
             _revalidate(os.path.dirname(path))
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
+                refresh(descriptor)
                 return stat_of(descriptor)
             finally:
                 os.close(descriptor)
@@ -280,7 +284,9 @@ class LocalFileSystem:
     def open(self, path: str) -> int:
         """Open for reading; never blocks on a named pipe."""
         with _stale_is_missing(path):
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        refresh(descriptor)
+        return descriptor
 
     def copy(self, source: int, target: str, limit: int | None = None) -> None:
         """Copy from an open file; a file that grows meanwhile is copied to ``limit`` at most."""
