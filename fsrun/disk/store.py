@@ -101,6 +101,20 @@ class Store:
         except OSError:
             return False
 
+    def link_to(self, folder: str, name: str, target: str) -> None:
+        """Lead ``folder/name`` to ``target``, a name in the same folder, in place of what stands there.
+
+        Raises ``OSError``, also where symbolic links are refused. After a crash: the old link or the new one.
+        """
+        temp = self.temp(folder)
+        self.fs.symlink(target, temp)
+        try:
+            self.fs.rename(temp, self.path(folder, name))
+        except BaseException:
+            with suppress(OSError):
+                self.fs.unlink(temp)
+            raise
+
     def move(self, source: str, target: str) -> bool:
         """Rename a relative path to another; True if it stands at ``target``, False if it is at neither.
 
