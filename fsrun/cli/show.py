@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _LAST_EVALS = 10
 _LAST_SCALARS = 20
+_COMMAND = 160
+"""Characters of a command that are shown."""
 
 
 @click.command(short_help="Show one run: jobs, queue, best, evaluations, scalars, media.")
@@ -61,6 +64,8 @@ def _render(state: dict[str, Any], latest: list[tuple[str, Any, Any]]) -> str:
     console = Console(highlight=False, markup=False, emoji=False, width=width, soft_wrap=True)
     with console.capture() as captured:
         _print_run(console, state["run"])
+        for line in _environment(state["environment"]):
+            console.print(line)
         console.print(_jobs(state["jobs"]))
         console.print(_queue_line(state["queue"]))
         console.print(_best_line(state["best"]))
@@ -83,6 +88,24 @@ def _print_run(console: Console, run: dict[str, Any]) -> None:
             console.print(f"damaged: {clean(job['problem'])}; fsrun check says more")
     if (last := error_line(run["error"])) is not None:
         console.print(last)
+
+
+def _environment(environment: dict[str, Any] | None) -> list[str]:
+    """What main started from, in two lines: the code; command and host."""
+    if not environment:
+        return []
+    lines = []
+    code = environment.get("git")
+    if isinstance(code, dict) and code.get("commit"):
+        where = ", ".join(clean(str(code[key])) for key in ("branch", "remote") if code.get(key))
+        changed = " with changes that are not committed" if code.get("dirty") else ""
+        lines.append(f"code: {clean(str(code['commit']))[:12]}{f' ({where})' if where else ''}{changed}")
+    command = environment.get("command")
+    if isinstance(command, list) and command:
+        text = clean(shlex.join(map(str, command)))
+        short = text if len(text) <= _COMMAND else f"{text[:_COMMAND]} ..."
+        lines.append(f"started on {clean(str(environment.get('host')))}: {short}")
+    return lines
 
 
 def error_line(error: object) -> str | None:

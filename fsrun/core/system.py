@@ -1,4 +1,4 @@
-"""Samples of the machine (protocol.md 6.11): what a line says, and rates of counters.
+"""Samples of the machine (protocol.md 6.13): what a line says, and rates of counters.
 
 Leaves to others: measuring (``run.probes``), when and where to (``run.system``).
 """

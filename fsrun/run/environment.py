@@ -1,4 +1,4 @@
-"""What a session started from: code, packages, command, host; recorded once, in the background (protocol.md 6.12).
+"""What a session started from: code, packages, command, host; recorded once, in the background (protocol.md 6.14).
 
 Does: notes at once what may change later (arguments, working folder, variables), the rest in a thread of its own, and
 puts three files into ``files/``: the changes, the packages, and last the record that names them. Nothing here raises,

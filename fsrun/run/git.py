@@ -31,6 +31,9 @@ _MAX_ANSWER = 64 << 10
 _ASK_LIMIT, _DIFF_LIMIT = 5.0, 15.0
 """Seconds that a question, and the diff, may take."""
 _CHUNK = 1 << 16
+_MAX_LINE = 1 << 16
+"""Characters of a line of the diff above which it is data, and only said to be there."""
+_PIECE = 1 << 14
 _POLL = 0.05
 
 SECRET_FILES = (
@@ -137,13 +140,13 @@ def _diff(git: str, folder: str, stop: threading.Event, state: GitState, setting
     if answer.code != 0 and not answer.stopped:
         facts["problem"] = _why(answer)
         return
-    facts["cut"] = bool(answer.stopped)
     data = answer.out[: answer.out.rfind(b"\n") + 1] if answer.stopped else answer.out
     # Where it was stopped before the first line nobody knows whether there are changes.
     facts["dirty"] = True if data else (None if answer.stopped else False)
     if answer.stopped:
         facts["problem"] = _why(answer)
-    state.diff = clean(data, stop)
+    state.diff, shortened = clean(data, stop)
+    facts["cut"] = bool(answer.stopped) or shortened
     if answer.stopped and data:
         state.diff += f"[cut here by fsrun: {facts['problem']}]\n".encode()
 
@@ -167,17 +170,29 @@ def _why(answer: Answer) -> str:
     return redact_text(lines[0])[:300] if lines else f"git ended with {answer.code}"
 
 
-def clean(diff: bytes, stop: threading.Event) -> bytes:
-    """A diff without the secrets in it, piece by piece: the training's own thread is let in between."""
+def clean(diff: bytes, stop: threading.Event) -> tuple[bytes, bool]:
+    """A diff without the secrets in it, and whether lines that are too long for one were cut.
+
+    Done piece by piece, so that the training's own thread is let in between.
+    """
     text = diff.decode("utf-8", "backslashreplace")
     if "PRIVATE KEY-----" in text:  # spans lines, so it must not be cut in two
-        return redact_text(text).encode("utf-8", "backslashreplace")
+        return redact_text(text).encode("utf-8", "backslashreplace"), False
     parts: list[str] = []
-    for piece in re.findall(r"(?:[^\n]*\n){1,200}|[^\n]+\Z", text):
-        parts.append(redact_text(piece))
-        if not stop.is_set():
-            time.sleep(0)
-    return "".join(parts).encode("utf-8", "backslashreplace")
+    waiting: list[str] = []
+    size, cut = 0, False
+    for line in re.findall(r"[^\n]*\n|[^\n]+\Z", text):
+        if len(line) > _MAX_LINE:
+            line, cut = f"{line[0]}[cut by fsrun: a line of {len(line)} characters]\n", True
+        waiting.append(line)
+        size += len(line)
+        if size > _PIECE:
+            parts.append(redact_text("".join(waiting)))
+            waiting, size = [], 0
+            if not stop.is_set():
+                time.sleep(0)
+    parts.append(redact_text("".join(waiting)))
+    return "".join(parts).encode("utf-8", "backslashreplace"), cut
 
 
 # Running git.

@@ -18,6 +18,7 @@ from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run.create import find_unit
 from fsrun.run.listing import as_int, as_map, as_text, names_in, read_run, record_at
+from fsrun.run.measured import read_environment
 from fsrun.run.places import queue_state
 
 
@@ -100,7 +101,7 @@ def read_recorded(fs: FileSystem, path: str) -> list[dict[str, Any]]:
 
 
 def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
-    """Return the object that ``fsrun show --json`` prints: run, jobs, queue, best, evals, recorded.
+    """Return the object that ``fsrun show --json`` prints: run, jobs, queue, best, evals, recorded, environment.
 
     Raises ``NotFoundError`` where ``path`` is no run.
     """
@@ -109,4 +110,5 @@ def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
     queue = read_queue(fs, run)
     evals = read_evals(fs, path)
     state = {"run": run, "jobs": jobs, "queue": queue, "best": read_best(fs, path, evals), "evals": evals}
-    return state | {"recorded": read_recorded(fs, path)}
+    state |= {"recorded": read_recorded(fs, path)}
+    return state | {"environment": read_environment(fs, path, MAIN) or None}

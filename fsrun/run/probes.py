@@ -1,4 +1,4 @@
-"""Measures of the machine and of the job's own processes, at one moment (protocol.md 6.11).
+"""Measures of the machine and of the job's own processes, at one moment (protocol.md 6.13).
 
 Does: asks psutil, the kernel's files on control groups, and NVML; turns counters into rates. Whatever cannot be
 measured is left out and noted in ``absent``: processes come and go, containers hide things, drivers differ. Leaves to

@@ -168,6 +168,25 @@ class RunReader:
 
         return [item for item in read_artifacts(self._load) if name in (None, item.name)]
 
+    def system(self, jobs: str | Iterable[str] | None = None) -> pyarrow.Table:
+        """Samples of the machines, one row a figure: job, session, host, time (s since 1970, UTC), name, value.
+
+        Names, such as ``job/cpu``, ``host/memory``, ``gpu/0/util``, and their units are in protocol.md 6.13; a figure
+        that could not be measured has no row. ``jobs``: of these alone. Raises ``OSError``.
+        """
+        from fsrun.run.measured import read_system
+
+        return read_system(self._load, None if jobs is None else frozenset([jobs] if isinstance(jobs, str) else jobs))
+
+    def environment(self, job: str = MAIN, session: int | None = None) -> dict[str, Any]:
+        """What a job started from: commit, packages, command, host, ... (protocol.md 6.14).
+
+        ``session``: of this one, else of the newest that recorded it. Empty where it was not recorded.
+        """
+        from fsrun.run.measured import read_environment
+
+        return read_environment(self._fs, self.path, job, session)
+
     @property
     def _load(self) -> Loader:
         if self._loader is None:

@@ -1,4 +1,4 @@
-"""Samples of the machine into the session's own log ``system/<job>/<n>.jsonl`` (protocol.md 6.11).
+"""Samples of the machine into the session's own log ``system/<job>/<n>.jsonl`` (protocol.md 6.13).
 
 Does: one thread measures, another, which alone touches the run folder, writes; the log is fenced like that of scalars.
 Samples wait in memory while the folder takes none (bounded, no spill: what still waits at the end is lost). Of the jobs

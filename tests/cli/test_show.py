@@ -36,10 +36,10 @@ def evaluated(root: Path) -> build.RunFolder:
     return run
 
 
-def test_the_object_for_scripts_has_its_six_keys_and_theirs(tmp_path: Path) -> None:
+def test_the_object_for_scripts_has_its_keys_and_theirs(tmp_path: Path) -> None:
     run = evaluated(tmp_path)
     found = show(tmp_path)
-    assert list(found) == ["run", "jobs", "queue", "best", "evals", "recorded"]
+    assert list(found) == ["run", "jobs", "queue", "best", "evals", "recorded", "environment"]
     assert found["run"].keys() >= RUN_KEYS
     assert all(job.keys() >= JOB_KEYS for job in found["jobs"])
     assert all(outcome.keys() >= EVAL_KEYS for outcome in found["evals"])
@@ -202,3 +202,24 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
     for arguments in (["show", "big"], ["show", "big", "--json"], ["ls"], ["check", "big"], ["check", "big", "--fix"]):
         fsrun(*arguments, root=tmp_path)
     assert run.tree() == before
+
+
+def test_the_page_says_which_code_ran_by_which_command_on_which_host(tmp_path: Path) -> None:
+    run = evaluated(tmp_path)
+    code = {"commit": "0123456789abcdef" * 2 + "01234567", "branch": "trunk", "remote": "https://h/r", "dirty": True}
+    command = ["python", "train.py", "--name", "a b"]
+    record = {"protocol": "1.0", "host": "node7\x1b[31m", "command": command, "git": code}
+    run.write("files/main.1.environment.json", record)
+    assert show(tmp_path)["environment"] == record
+    page = fsrun("show", "big", root=tmp_path).stdout
+    assert "code: 0123456789ab (trunk, https://h/r) with changes that are not committed" in page
+    assert "python train.py --name 'a b'" in page
+    assert "\x1b[31m" not in page
+
+
+def test_a_record_that_is_not_as_expected_shows_nothing_and_breaks_nothing(tmp_path: Path) -> None:
+    run = evaluated(tmp_path)
+    assert show(tmp_path)["environment"] is None
+    run.write("files/main.1.environment.json", {"git": {"commit": None}, "command": "x"})
+    page = fsrun("show", "big", root=tmp_path)
+    assert (page.exit_code, "code:" in page.stdout, "started on" in page.stdout) == (0, False, False)

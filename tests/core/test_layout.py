@@ -96,3 +96,15 @@ def test_paths_read_as_in_the_protocol() -> None:
     assert layout.waiting_path(1, "x.pt") == "queue/x.pt"
     assert layout.waiting_path(2, "x.pt") == "retry/2/x.pt"
     assert layout.join("a", "b") == "a/b"
+
+
+@given(jobs, numbers)
+def test_the_name_of_an_environment_round_trips(job: str, n: int) -> None:
+    assert layout.parse_environment_name(layout.environment_name(job, n)) == (job, n)
+    for other in (
+        layout.diff_name(job, n),
+        layout.packages_name(job, n),
+        layout.console_name(job, n),
+        "environment.json",
+    ):
+        assert layout.parse_environment_name(other) is None

@@ -256,6 +256,13 @@ def test_a_diff_is_cut_at_its_limit_and_marked(repo: Path) -> None:
     assert state.diff.endswith(b"[cut here by fsrun: the changes are larger than 1 MiB]\n")
 
 
+def test_a_line_of_data_is_said_to_be_there(repo: Path) -> None:
+    (repo / "train.py").write_text("a = 6\nimage = '" + "x" * 100_000 + "'\n")
+    state = look(repo)
+    assert b"+a = 6\n+[cut by fsrun: a line of 100012 characters]\n" in state.diff
+    assert state.facts["cut"] is True
+
+
 @pytest.mark.parametrize("name", [".env", "deep/.env.prod", "server.pem", "deep/ID_RSA", "credentials.json", ".netrc"])
 def test_files_that_hold_secrets_are_left_out(repo: Path, name: str) -> None:
     (repo / "deep").mkdir()
