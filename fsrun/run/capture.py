@@ -1,7 +1,8 @@
-"""What a job records by itself while it runs: samples of the machine, and its environment once.
+"""What a job records by itself while it runs: its console, samples of the machine, and its environment once.
 
 Does: makes the parts that are wanted, and hands on what happens to the session. A part that cannot start is a warning
-and no more. Leaves to others: which are wanted (``core.capture``), what each does (``system``, ``environment``).
+and no more. Leaves to others: which are wanted (``core.capture``), what each does (``console``,
+``system``, ``environment``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fsrun.core.capture import Capture
 if TYPE_CHECKING:
     from fsrun.disk.clock import Clock
     from fsrun.disk.fs import FileSystem
+    from fsrun.run.console import Console
     from fsrun.run.environment import Environment
     from fsrun.run.session import Session
     from fsrun.run.system import System
@@ -30,6 +32,7 @@ class Captures:
     ) -> None:
         self._wanted = wanted
         self._fs, self._clock, self._session, self._warn = fs, clock, session, warn
+        self.console: Console | None = None
         self.system: System | None = None
         self.environment: Environment | None = None
 
@@ -40,6 +43,11 @@ class Captures:
         """
         session = self._session
         try:
+            if self._wanted.console:
+                from fsrun.run.console import Console
+
+                self.console = Console(session.store, self._warn)
+                self.console.start()
             if self._wanted.environment:
                 from fsrun.run.environment import Environment
 
@@ -70,6 +78,8 @@ class Captures:
 
     def reopen(self, session: int) -> None:
         """Go on in session ``session``, which continues the one before."""
+        if self.console is not None:
+            self.console.reopen(session)
         if self.system is not None:
             self.system.reopen(session)
 
@@ -80,10 +90,17 @@ class Captures:
 
     def fenced(self) -> None:
         """A newer session is open: stop."""
+        if self.console is not None:
+            self.console.fenced()
         if self.system is not None:
             self.system.fenced()
         if self.environment is not None:
             self.environment.stop()
+
+    def forget(self) -> None:
+        """This is a forked child."""
+        if self.console is not None:
+            self.console.forget()
 
     def close(self, timeout: float) -> None:
         """Bring what there is into the run folder, within ``timeout`` seconds."""
@@ -92,3 +109,5 @@ class Captures:
             self.environment.close(wait)
         if self.system is not None:
             self.system.close(wait)
+        if self.console is not None:
+            self.console.finish(timeout)

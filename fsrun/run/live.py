@@ -258,6 +258,7 @@ class LiveRun:
 
     def forget(self) -> None:
         """This is a forked child."""
+        self.captures.forget()
         self.on_quiet(None)
 
     def begin_end(self, seen: Ending, hurry: float | None) -> float:

@@ -1,9 +1,9 @@
 """The process between a job's output and where it goes: passes every byte on at once, and gives it to the log.
 
 Does: one thread a channel reads and writes on; the main thread obeys the job's process (end of the log, next log,
-stop) and tells it what happened. It is no child of the job and ends when nobody can write to the channels any more, or when
-the original is gone. Leaves to others: the log (``consolelog``), the job's side (``console``). Started for each job that
-records its console, so it loads nothing beyond the standard library, and the most of that late.
+stop) and tells it what happened. It is no child of the job and ends when nobody can write to the channels any more, or
+when the original is gone. Leaves to others: the log (``consolelog``), the job's side (``console``). Started for each
+job that records its console, so it loads nothing beyond the standard library, and the most of that late.
 
 Words on the control socket, each closed by a NUL byte. To this process: ``log <path>``, ``end``, ``stop``,
 ``drop <i>``. From it: ``ready``, ``broken <i>``, ``note <text>``, ``closed``, ``over``.
