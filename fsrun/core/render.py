@@ -108,9 +108,7 @@ class Renderer:
         rest = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         self._write(rest)
-        while self._rows and not self._rows[-1].text.strip():
-            self._rows.pop()
-        self._commit(len(self._rows))
+        self._commit_all()
         return self._take()
 
     def _take(self) -> str:
@@ -166,9 +164,7 @@ class Renderer:
                 at = end.start() if end.group() in "\x1b\n" else end.end()
                 continue
             found = _TOKEN.match(text, at)
-            if found is None:  # an escape followed by a control: only the escape goes
-                at += 1
-                continue
+            assert found is not None  # each character alone is one
             at = found.end()
             plain, numbers, command, string, escape, control = found.groups()
             if plain:
@@ -200,7 +196,7 @@ class Renderer:
 
     def _obey(self, command: str, numbers: str) -> None:
         """Obey a control sequence; ``numbers`` are its parameters as text."""
-        given = [int(part[:6]) if part.isdecimal() and part.isascii() else 0 for part in numbers.split(";")]
+        given = [int(part[:6]) if part.isdecimal() else 0 for part in numbers.split(";")]
         count = max(1, given[0])
         if command in "AF":
             self._move(-count)
@@ -248,7 +244,7 @@ class Renderer:
         """The screen is cleared. What stood there is given out, but not from programs that clear all the time."""
         if self._now - self._cleared_at >= SNAPSHOT:
             self._cleared_at = self._now
-            self._commit(len(self._rows))
+            self._commit_all()
         self._rows = [_Row()]
         self._row = self._column = self._low = 0
 
@@ -290,6 +286,11 @@ class Renderer:
             self._rows.append(_Row())
             if len(self._rows) > ROWS:
                 self._commit(1)
+
+    def _commit_all(self) -> None:
+        while self._rows and not self._rows[-1].text.strip():
+            self._rows.pop()
+        self._commit(len(self._rows))
 
     def _commit(self, count: int) -> None:
         """Give out the first rows and forget them; not what was wiped, nor what was shown as it is."""
