@@ -111,6 +111,8 @@ def note_start(environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         folder = os.getcwd()
     except OSError:
         folder = None
+    if not isinstance(script, str) or script.startswith("<"):  # such as <stdin>
+        script = None
     if script is not None and not os.path.isabs(script):
         # Where the working folder is gone a relative name leads nowhere.
         script = os.path.join(folder, script) if folder else None
