@@ -36,7 +36,7 @@ def load_nvml() -> Any:
     """The module of nvidia-ml-py, None where it is not installed."""
     try:
         import pynvml
-    except ImportError:
+    except Exception:  # noqa: BLE001 - not installed, or another package of that name that warns as an error
         return None
     return pynvml
 
@@ -191,6 +191,7 @@ class Gpus:
         self._absent = absent
         self._handles: list[Any] = []
         self._open()
+        self._seen = bool(self._handles)
 
     def _open(self) -> None:
         if self._nvml is None:
@@ -210,7 +211,7 @@ class Gpus:
                     figures.update({f"gpu/{index}/{name}": value for name, value in zip(names, ask(), strict=True)})
                 except Exception as error:  # noqa: BLE001 - every driver has errors of its own
                     self._absent.setdefault(f"gpu/{index}/{names[0]}", f"{type(error).__name__}: {error}")
-        if self._handles and not figures:
+        if self._seen and not figures:
             # All devices went away at once: a driver was reset. Handles of before do not come back.
             self._open()
         return figures
