@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from fsrun.run.session import Session
     from fsrun.run.system import System
 
+CONSOLE_WAIT = 2.0
+"""Seconds that the end of a run waits for its console, at most."""
 _LONGEST = 1.0
-"""Seconds that the end of a run waits for each part, at most."""
+"""The same for each other part."""
 
 
 class Captures:
@@ -41,36 +43,45 @@ class Captures:
 
         After a crash: as the parts say; nothing of it is needed to read the run.
         """
+        for start in (self._start_console, self._start_environment, self._start_system):
+            try:
+                start()
+            except Exception as error:  # noqa: BLE001 - a training of which not all is recorded is still a training
+                self._warn(f"{self._session.run_dir}: not all is recorded: {type(error).__name__}: {error}")
+
+    def _start_console(self) -> None:
+        if self._wanted.console:
+            from fsrun.run.console import Console
+
+            self.console = Console(self._session.store, self._warn)
+            self.console.start()
+
+    def _start_environment(self) -> None:
         session = self._session
-        try:
-            if self._wanted.console:
-                from fsrun.run.console import Console
+        if self._wanted.environment:
+            from fsrun.run.environment import Environment
 
-                self.console = Console(session.store, self._warn)
-                self.console.start()
-            if self._wanted.environment:
-                from fsrun.run.environment import Environment
+            self.environment = Environment(
+                self._fs, self._clock, session.run_dir, session.job, session.number, warn=self._warn
+            )
+            self.environment.start()
 
-                self.environment = Environment(
-                    self._fs, self._clock, session.run_dir, session.job, session.number, warn=self._warn
-                )
-                self.environment.start()
-            if self._wanted.system:
-                from fsrun.run.system import System
+    def _start_system(self) -> None:
+        session = self._session
+        if self._wanted.system:
+            from fsrun.run.system import System
 
-                self.system = System(
-                    self._fs,
-                    self._clock,
-                    session.run_dir,
-                    session.job,
-                    session.number,
-                    interval=self._wanted.system,
-                    is_protected=session.is_protected,
-                    warn=self._warn,
-                )
-                self.system.start()
-        except Exception as error:  # noqa: BLE001 - a training without its machine's figures is still a training
-            self._warn(f"{session.run_dir}: not all of the environment is recorded: {type(error).__name__}: {error}")
+            self.system = System(
+                self._fs,
+                self._clock,
+                session.run_dir,
+                session.job,
+                session.number,
+                interval=self._wanted.system,
+                is_protected=session.is_protected,
+                warn=self._warn,
+            )
+            self.system.start()
 
     def acknowledged(self) -> dict[str, int]:
         """Bytes of each log that write and fsync acknowledged; nothing more counts in them until ``reopen``."""
@@ -110,4 +121,4 @@ class Captures:
         if self.system is not None:
             self.system.close(wait)
         if self.console is not None:
-            self.console.finish(timeout)
+            self.console.finish(min(CONSOLE_WAIT, timeout))

@@ -16,11 +16,12 @@ import pytest
 
 import fsrun
 from fsrun.core.system import parse_samples
-from fsrun.disk import host
+from fsrun.disk import host, identity
 from fsrun.disk.clock import SystemClock
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.disk.host import Duty
-from fsrun.run import system
+from fsrun.run import environment, system
+from fsrun.run.chain import close_session, look
 from fsrun.run.probes import Figures, Machine
 from fsrun.run.system import System
 from tests.documents.test_protocol import validator
@@ -393,7 +394,7 @@ def test_a_run_has_its_samples_and_they_are_read_back(tmp_path: Path, monkeypatc
     table = reader.system()
     assert table.column_names == ["job", "session", "host", "time", "name", "value"]
     rows = table.to_pylist()
-    assert {row["name"] for row in rows} >= {"job/processes", "job/memory", "host/memory", "host/cpu"}
+    assert {row["name"] for row in rows} >= {"job/processes", "job/memory", "host/memory"}
     assert {(row["job"], row["session"], row["host"]) for row in rows} == {("main", 1, socket.gethostname())}
     lines = log(Path(run.path))
     assert len(rows) == sum(len(line) - 1 for line in lines)
@@ -420,6 +421,49 @@ def test_what_lies_past_the_fence_or_is_faulty_does_not_count(tmp_path: Path, mo
     with path.open("ab") as file:
         file.write(b'{"time":1,"late":1}\n')
     assert "late" not in fsrun.open(run.path).system()["name"].to_pylist()
+
+
+def test_after_a_false_verdict_no_sample_is_lost_and_none_counts_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in SYSTEM.items():
+        monkeypatch.setenv(name, value)
+    local = LocalFileSystem()
+
+    def close_it(path: str) -> bool:
+        chain = look(local, path, "main")
+        beats = chain.beats_of(chain.highest, None)
+        me = identity.own()
+        return close_session(
+            local, SystemClock(), path, "main", chain.highest, beats=beats, reason="expired", found_by=me
+        )
+
+    with fsrun.init("p", run_id="r", root=tmp_path, system=0.05, timeout=1.2) as run:
+        until(lambda: len(log(Path(run.path))) >= 3)
+        until(lambda: close_it(run.path))
+        until(lambda: len(log(Path(run.path), session=2)) >= 3)
+    fence = json.loads(Path(run.path, "jobs", "main.2.lock").read_text())["fence"]
+    assert 0 < fence["system/main/1.jsonl"] <= Path(run.path, "system", "main", "1.jsonl").stat().st_size
+    rows = fsrun.open(run.path).system().to_pylist()
+    assert {row["session"] for row in rows} == {1, 2}
+    times = [row["time"] for row in rows if row["name"] == "job/processes"]
+    assert times == sorted(set(times))
+    assert "goes on as session 2" in caplog.text
+
+
+def test_a_part_that_cannot_start_is_a_warning_and_the_others_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in (SYSTEM | {"FSRUN_ENVIRONMENT": "1"}).items():
+        monkeypatch.setenv(name, value)
+
+    def refuse(self: object) -> None:
+        raise RuntimeError("no thread")
+
+    monkeypatch.setattr(environment.Environment, "start", refuse)
+    with fsrun.init("p", run_id="r", root=tmp_path, system=0.05) as run:
+        until(lambda: log(Path(run.path)) != [])
+    assert "not all is recorded: RuntimeError: no thread" in caplog.text
 
 
 def log_lines(path: Path) -> list[bytes]:
