@@ -22,8 +22,9 @@ from fsrun.run.markers import clear_marker
 
 _MAX_PAUSE = 0.05
 """Seconds between two idle runs of a sweep: with ten thousand runs it takes its time, with ten it does not matter."""
-_SHARE = 60.0
-"""An idle run is looked through after a pause of so many times what the last one took: about 1.5% of a core."""
+_SHARE = 150.0
+"""An idle run is looked through after a pause of so many times what the last one took: under 0.7% of a core."""
+_MAX_REST = 5.0
 _MAX_PROJECTS = 40
 
 
@@ -151,7 +152,7 @@ class Sweeper:
                 keeper.call(path)
             idle.observed = run.observed if run.observed.remembers else None
             self._tidying = False
-            return max(0.001, _SHARE * (keeper.clock.monotonic() - began))
+            return min(_MAX_REST, max(0.001, _SHARE * (keeper.clock.monotonic() - began)))
         self._tidying = False
         return 0.0
 

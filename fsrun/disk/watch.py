@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent
 
-MAX_FOLDERS = 160
+MAX_FOLDERS = 64
 """Each watched folder costs a thread."""
 
 
@@ -47,7 +47,8 @@ class FolderHints:
         if len(self._watches) >= MAX_FOLDERS:
             return False
         try:
-            self._watches[folder] = self._observer.schedule(_handler(self._changed), folder, recursive=False)
+            handler, events = _handler(self._changed)
+            self._watches[folder] = self._observer.schedule(handler, folder, recursive=False, event_filter=events)
         except FileNotFoundError:
             return False
         except Exception as error:  # noqa: BLE001 - see start
@@ -80,14 +81,21 @@ class FolderHints:
         self._on_change(folder, name)
 
 
-def _handler(changed: Callable[[str], None]) -> Any:
-    from watchdog.events import EVENT_TYPE_CREATED, EVENT_TYPE_MOVED, FileSystemEventHandler
+def _handler(changed: Callable[[str], None]) -> tuple[Any, list[type[FileSystemEvent]]]:
+    """What takes the events of new names, and the kinds of these: the others would cost a thread's turn each."""
+    from watchdog.events import (
+        DirCreatedEvent,
+        DirMovedEvent,
+        FileCreatedEvent,
+        FileMovedEvent,
+        FileSystemEventHandler,
+    )
 
     class Handler(FileSystemEventHandler):
-        def on_any_event(self, event: FileSystemEvent) -> None:
-            if event.event_type == EVENT_TYPE_CREATED:
-                changed(os.fsdecode(event.src_path))
-            elif event.event_type == EVENT_TYPE_MOVED:
-                changed(os.fsdecode(event.dest_path))
+        def on_created(self, event: FileSystemEvent) -> None:
+            changed(os.fsdecode(event.src_path))
 
-    return Handler()
+        def on_moved(self, event: FileSystemEvent) -> None:
+            changed(os.fsdecode(event.dest_path))
+
+    return Handler(), [FileCreatedEvent, DirCreatedEvent, FileMovedEvent, DirMovedEvent]

@@ -108,3 +108,11 @@ def test_the_name_of_an_environment_round_trips(job: str, n: int) -> None:
         "environment.json",
     ):
         assert layout.parse_environment_name(other) is None
+
+
+def test_a_marker_names_the_folders_of_its_run() -> None:
+    assert layout.marker_name("speech", "big") == "speech@big"
+    assert layout.parse_marker_name("speech@big") == ("speech", "big")
+    assert layout.marker_name("p" * 128, "r" * 128) is None
+    for name in ("speech", "speech@", "@big", "a@b@c", "a b@c", ".tmp@x"):
+        assert layout.parse_marker_name(name) is None

@@ -24,6 +24,8 @@ import sharing
 import starting
 from rows import Row, Settings, facts, markdown, renew
 
+import daemon
+
 GROUPS = {
     "logging": logging_rows.measure,
     "reading": reading.measure,
@@ -31,6 +33,7 @@ GROUPS = {
     "handover": sharing.handover,
     "import": starting.measure,
     "calls": calls.measure,
+    "daemon": daemon.measure,
 }
 README = Path(__file__).parents[2] / "README.md"
 
