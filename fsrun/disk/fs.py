@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat as stat_module
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -113,8 +114,11 @@ class FileSystem(Protocol):
         """Open a file for reading; the descriptor belongs to the caller. Links are followed."""
         ...
 
-    def copy(self, source: int, target: str, limit: int | None = None) -> None:
-        """Copy an open file (its first ``limit`` bytes) into a new file that must not exist, fsync, close."""
+    def copy(self, source: int, target: str, limit: int | None = None, moved: Callable[[], None] | None = None) -> None:
+        """Copy an open file (its first ``limit`` bytes) into a new file that must not exist, fsync, close.
+
+        ``moved`` is called after each piece: whoever waits sees that it advances.
+        """
         ...
 
 
@@ -288,7 +292,7 @@ class LocalFileSystem:
         refresh(descriptor)
         return descriptor
 
-    def copy(self, source: int, target: str, limit: int | None = None) -> None:
+    def copy(self, source: int, target: str, limit: int | None = None, moved: Callable[[], None] | None = None) -> None:
         """Copy from an open file; a file that grows meanwhile is copied to ``limit`` at most."""
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         try:
@@ -296,6 +300,8 @@ class LocalFileSystem:
             while chunk := os.pread(source, _COPY_CHUNK if limit is None else min(_COPY_CHUNK, limit - offset), offset):
                 _write_all(descriptor, chunk)
                 offset += len(chunk)
+                if moved is not None:
+                    moved()
             os.fsync(descriptor)
         except BaseException:
             os.close(descriptor)

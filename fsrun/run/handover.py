@@ -7,6 +7,7 @@ linked (``staging``), where the unit is (``create``), claims (``entries``).
 from __future__ import annotations
 
 import errno
+import math
 import os
 import queue
 import threading
@@ -87,12 +88,20 @@ class HandOver:
         """What the opener thread takes from; None while there are no threads."""
         self._changed = threading.Condition()
         self._pending = 0
+        self._advanced = -math.inf
         self._finished = False
 
     @property
     def pending(self) -> int:
         """How many hand-overs are not done yet."""
         return self._pending
+
+    def advances(self, within: float) -> bool:
+        """Whether something is on its way and got further in the last ``within`` seconds: worth waiting for."""
+        return self._pending > 0 and self._clock.monotonic() - self._advanced < within
+
+    def _advance(self) -> None:
+        self._advanced = self._clock.monotonic()
 
     def enqueue(
         self, path: object, *, step: object = None, name: object = None, main_session: int | None = None
@@ -246,6 +255,7 @@ class HandOver:
         if job.source is not None:
             job.source.close()
         job.answered.set()
+        self._advance()
         with self._changed:
             self._pending -= 1
             self._changed.notify_all()
@@ -294,7 +304,7 @@ class HandOver:
             return True
         assert job.source is not None
         assert job.staged is not None
-        job.source.copy(job.staged)
+        job.source.copy(job.staged, self._advance)
         self._publish(job)
         return True
 

@@ -35,12 +35,12 @@ from fsrun.run import create, endings, views
 from fsrun.run.apart import CompactionError, compact_apart
 from fsrun.run.capture import Captures
 from fsrun.run.compact import all_closed
-from fsrun.run.markers import clear_marker
 from fsrun.run.create import Location
 from fsrun.run.endings import Ending
 from fsrun.run.handover import HandOver, withdraw_finished
 from fsrun.run.life import LIFE
 from fsrun.run.listing import last_logged_step, read_end
+from fsrun.run.markers import clear_marker
 from fsrun.run.notices import Notices
 from fsrun.run.recorder import Recorder
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _FOR_LOG, _FOR_END = 0.4, 0.2
 """Shares of the time to finish that hand-overs leave to the log and the end, and the log to the end."""
+_COPY_LOOK = 0.5
+"""Seconds between looks at a long copy that the end waits for."""
 _COMPACT_MARGIN = 0.5
 """Seconds that compaction leaves of the time to finish."""
 _GRACE = 0.25
@@ -270,9 +272,12 @@ class LiveRun:
 
     def await_end(self, wait: float) -> None:
         """Wait for the end; where it takes longer, say so and go on."""
-        if not self._done.wait(wait + _GRACE):
-            limit = self._orders[0][1]
-            self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; the end may be missing")
+        while not self._done.wait(wait + _GRACE):
+            _, limit, unhurried = self._orders[0]
+            if not (unhurried and self.handover.advances(limit)):
+                self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; the end may be missing")
+                break
+            wait = limit
         LIFE.remove(self)
 
     # The closer.
@@ -282,7 +287,7 @@ class LiveRun:
         seen, limit, unhurried = self._orders[0]
         self._stop.set()
         try:
-            deadline = time.monotonic() + limit
+            deadline = self._drain_handover(time.monotonic() + limit, limit, unhurried)
             self._close(seen, deadline, limit)
             if unhurried and not self._fenced:
                 self._compact(deadline)
@@ -291,6 +296,23 @@ class LiveRun:
         finally:
             self._done.set()
 
+    def _drain_handover(self, deadline: float, limit: float, unhurried: bool) -> float:
+        """Wait for what was handed over; returns by when the rest has to be done.
+
+        A long copy is waited for as long as it advances, or the checkpoint would be lost; not where a signal ends us.
+        """
+        if self.handover.drain(max(0.01, limit * (1 - _FOR_LOG))):
+            return deadline
+        if unhurried and self.handover.advances(limit):
+            self.warn(f"{self.path}: still handing over {self.handover.pending}: the end waits for the copy")
+            while not self.handover.drain(_COPY_LOOK):
+                if not self.handover.advances(limit):
+                    break
+            deadline = time.monotonic() + limit * _FOR_LOG
+        if self.handover.pending:
+            self.warn(f"{self.path}: a hand-over was not done when the run ended")
+        return deadline
+
     def _close(self, seen: Ending, deadline: float, limit: float) -> None:
         def left(reserve: float = 0.0) -> float:
             return max(0.01, deadline - time.monotonic() - reserve * limit)
@@ -298,8 +320,6 @@ class LiveRun:
         ending = endings.decide(
             seen, said=self._said, noted=LIFE.noted, now=time.monotonic(), queue_finished=self.queue_finished
         )
-        if not self.handover.drain(left(_FOR_LOG)):
-            self.warn(f"{self.path}: a hand-over was not done when the run ended")
         self.captures.close(left(_FOR_LOG))
         self.recorder.close(left(_FOR_LOG))
         self.writer.close(left(_FOR_END))

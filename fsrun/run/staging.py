@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,13 +87,16 @@ class Source:
             raise
         return staged
 
-    def copy(self, staged: Staged) -> None:
-        """Copy what could not be linked, durably; ``ValueError`` where the source was written to meanwhile."""
+    def copy(self, staged: Staged, moved: Callable[[], None]) -> None:
+        """Copy what could not be linked, durably; ``ValueError`` where the source was written to meanwhile.
+
+        ``moved`` is called after each piece.
+        """
         for item, kept in staged.to_copy:
             name = item["name"]
             opened = self.fs.open(f"{self._base}/{name}") if kept is None else kept
             try:
-                self.fs.copy(opened, f"{staged.temp}/{name}" if name else staged.temp)
+                self.fs.copy(opened, f"{staged.temp}/{name}" if name else staged.temp, moved=moved)
                 if fingerprint.of_open_file(opened, name) != item:
                     raise ValueError(f"{name or 'it'} was written to while it was copied")
             finally:

@@ -317,3 +317,45 @@ print("after")
     code, out, err = run_program(body, tmp_path)
     assert (code, out) == (0, "after\n"), err
     assert [line["step"] for line in lines(tmp_path / "p" / "r")] == list(range(2000))
+
+
+class SlowCopy(FaultFS):
+    """Copies in ten pieces, one each fifth of a second."""
+
+    def copy(self, source: int, target: str, limit: int | None = None, moved: Callable[[], None] | None = None) -> None:
+        for _ in range(10):
+            time.sleep(0.2)
+            if moved is not None:
+                moved()
+        super().copy(source, target, limit, moved)
+
+
+def test_a_copy_that_takes_longer_than_the_end_may_is_waited_for_while_it_advances(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fs = SlowCopy()
+    fs.fail("link", match="/queue/.tmp", error=errno.EXDEV, times=FOR_EVER)
+    live = open_live(PLAIN, fs=fs)
+    live.finish_wait = 0.8
+    run = Run(live.opened.where, live.job, live, strict=False)
+    (tmp_path / "step_7.pt").write_bytes(b"weights")
+    run.enqueue(tmp_path / "step_7.pt", step=7)
+    run.finish()
+    assert os.listdir(f"{run.path}/queue") == ["step_7.pt"]
+    assert "main.1.end" in jobs(Path(run.path))
+    assert "the end waits for the copy" in caplog.text
+
+
+def test_a_copy_that_does_not_advance_is_not_waited_for(
+    opened: Callable[..., Run], fs: FaultFS, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = opened()
+    fs.fail("link", match="/queue/.tmp", error=errno.EXDEV, times=FOR_EVER)
+    gate = fs.hang("copy")
+    (tmp_path / "step_7.pt").write_bytes(b"weights")
+    run.enqueue(tmp_path / "step_7.pt", step=7)
+    before = time.monotonic()
+    run.finish()
+    assert time.monotonic() - before < 10
+    assert "a hand-over was not done" in caplog.text
+    gate.set()

@@ -100,8 +100,8 @@ class WrappedFS:
     def open(self, path: str) -> int:
         return self.around(Operation("open", (path,)), lambda: self.inner.open(path))
 
-    def copy(self, source: int, target: str, limit: int | None = None) -> None:
-        self.around(Operation("copy", (target,)), lambda: self.inner.copy(source, target, limit))
+    def copy(self, source: int, target: str, limit: int | None = None, moved: Callable[[], None] | None = None) -> None:
+        self.around(Operation("copy", (target,)), lambda: self.inner.copy(source, target, limit, moved))
 
 
 class _WrappedLog:
