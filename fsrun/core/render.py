@@ -68,8 +68,7 @@ class Renderer:
         self._out: list[str] = []
         self._now = self._low_since = 0.0
         self._up_at = self._cleared_at = -math.inf
-        self._rows = [_Row()]
-        self._row = self._column = self._low = 0
+        self._begin()
 
     @property
     def waits(self) -> bool:
@@ -240,13 +239,17 @@ class Renderer:
             for row in self._rows[self._row + 1 :]:
                 row.text, row.rewritten = "", True
 
+    def _begin(self) -> None:
+        """Nothing stands on the screen."""
+        self._rows = [_Row()]
+        self._row = self._column = self._low = 0
+
     def _clear(self) -> None:
         """The screen is cleared. What stood there is given out, but not from programs that clear all the time."""
         if self._now - self._cleared_at >= SNAPSHOT:
             self._cleared_at = self._now
             self._commit_all()
-        self._rows = [_Row()]
-        self._row = self._column = self._low = 0
+        self._begin()
 
     def _move(self, count: int) -> None:
         """Move up or down; up at most to the first row that is left."""
@@ -291,6 +294,7 @@ class Renderer:
         while self._rows and not self._rows[-1].text.strip():
             self._rows.pop()
         self._commit(len(self._rows))
+        self._begin()
 
     def _commit(self, count: int) -> None:
         """Give out the first rows and forget them; not what was wiped, nor what was shown as it is."""
@@ -299,8 +303,5 @@ class Renderer:
             if line != row.shown and (line or not row.rewritten):
                 self._out.append(line + "\n")
         del self._rows[:count]
-        if not self._rows:
-            self._rows.append(_Row())
-            self._column = 0
-        self._row = max(0, self._row - count)
+        self._row -= count
         self._low = max(0, self._low - count)

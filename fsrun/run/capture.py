@@ -62,7 +62,13 @@ class Captures:
             from fsrun.run.environment import Environment
 
             self.environment = Environment(
-                self._fs, self._clock, session.run_dir, session.job, session.number, warn=self._warn
+                self._fs,
+                self._clock,
+                session.run_dir,
+                session.job,
+                session.number,
+                warn=self._warn,
+                code=self._wanted.code,
             )
             self.environment.start()
 

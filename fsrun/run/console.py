@@ -29,8 +29,6 @@ from fsrun.run.descriptors import Channel, Held, open_channels
 from fsrun.run.notebook import Forwarding, forward
 from fsrun.run.relay import CHUNK, SURVIVED, Wire
 
-CLOSE_WAIT = 2.0
-"""Seconds that the end of a run waits for its console."""
 _CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from fsrun.run.relay import main; main(sys.argv[1:])"
 _KEPT = frozenset(("PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"))
 
@@ -133,7 +131,8 @@ class Console:
         if self._wire is None or self._wake is None:
             return True
         with suppress(OSError):
-            os.write(self._wake[1].number, b"x")
+            if self._wake[1].is_ours:
+                os.write(self._wake[1].number, b"x")
         done = self._closed.wait(timeout)
         # Where the thread hangs in a flush, the program still gets its output back.
         self._restore()

@@ -60,11 +60,14 @@ class ConsoleLog:
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def put(self, channel: int, data: bytes) -> None:
-        """Take output of a channel; what does not fit is counted and left out. Never waits for the folder."""
+        """Take output of a channel; what does not fit is counted and left out. Never waits for the folder.
+
+        Once something was left out, more is taken only when half of the room is free: one gap, not many.
+        """
         with self._change:
             if self._closing:
                 return
-            if self._bytes + len(data) > ROOM:
+            if self._bytes + len(data) > (ROOM // 2 if self._lost else ROOM):
                 self._lost += max(1, data.count(b"\n"))
                 return
             self._take_mark()
@@ -105,6 +108,10 @@ class ConsoleLog:
 
     def _run(self) -> None:
         try:
+            try:
+                self._open()
+            except OSError as error:
+                self._note(error.strerror or str(error))
             while self._step():
                 pass
         except Exception as error:  # noqa: BLE001 - the relay goes on whatever is wrong here
@@ -167,19 +174,24 @@ class ConsoleLog:
                     self._change.wait_for(lambda: self._closing, RETRY)
         self._written_at = time.monotonic()
 
-    def _write_once(self) -> None:
+    def _open(self) -> LogFile:
+        """The log of the session that it is for now."""
         if self._file is None or self._file_path != self._path:
             self._close_file()
             self._file_path = self._path
             self._file = self._append(self._path)
             self._size = 0
+        return self._file
+
+    def _write_once(self) -> None:
+        file = self._open()
         if self._size >= LIMIT:
             self._out = b""
             return
         if self._size + len(self._out) > LIMIT:
             self._out = self._out[: LIMIT - self._size] + b"\n[fsrun: the log ends here: it has reached its limit]\n"
         while self._out:
-            written = self._file.write(self._out)
+            written = file.write(self._out)
             self._size += written
             self._out = self._out[written:]
             self._unsynced = True

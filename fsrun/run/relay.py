@@ -24,6 +24,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fsrun.run.descriptors import Held, copy_size
+
 if TYPE_CHECKING:
     from fsrun.disk.fs import LogFile
 
@@ -49,6 +51,7 @@ class Wire:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
+        self._held = Held(connection.fileno())
         self._lock = threading.Lock()
         self._rest = b""
 
@@ -58,6 +61,8 @@ class Wire:
 
     def say(self, *words: str) -> None:
         """Send words; nothing happens where nobody listens."""
+        if not self._held.is_ours:
+            return
         data = b"".join(os.fsencode(word.replace("\0", "")) + b"\0" for word in words)
         with self._lock:
             try:
@@ -68,7 +73,7 @@ class Wire:
     def hear(self) -> list[str] | None:
         """Receive words; None where the other side is gone."""
         try:
-            data = self._socket.recv(1 << 16)
+            data = self._socket.recv(1 << 16) if self._held.is_ours else b""
         except OSError:
             data = b""
         if not data:
@@ -78,6 +83,8 @@ class Wire:
 
     def close(self) -> None:
         """Close the socket."""
+        if not self._held.is_ours:
+            self._socket.detach()
         self._socket.close()
 
 
@@ -171,11 +178,7 @@ class Relay:
 
     def copy_size(self) -> None:
         """Give the channel's terminal the window size of the original."""
-        try:
-            size = fcntl.ioctl(self.original, termios.TIOCGWINSZ, b"\0" * 8)
-            fcntl.ioctl(self.reader, termios.TIOCSWINSZ, size)
-        except OSError:
-            return
+        copy_size(self.original, self.reader)
 
 
 def waiting(descriptor: int) -> int:

@@ -195,6 +195,12 @@ def test_movements_to_nowhere_add_no_more_than_a_screen() -> None:
     assert render("\x1b[999Bx\n").count("\n") == ROWS
 
 
+def test_what_comes_after_the_end_starts_anew() -> None:
+    renderer = Renderer()
+    text = renderer.feed(b"one\n\n\ntwo \x1b]title", 0.0) + renderer.end()
+    assert text + renderer.feed(b"\x07three\n", 0.0) + renderer.end() == "one\n\n\ntwo \nthree\n"
+
+
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=4))
 def test_cut_anywhere_the_text_is_the_same(data: bytes, cuts: list[int]) -> None:
     renderer, text, at = Renderer(), "", 0
@@ -208,20 +214,19 @@ PIECES = st.one_of(
     st.binary(max_size=20),
     st.text(max_size=10).map(lambda text: text.encode("utf-8", "replace")),
     st.sampled_from(
-        rb"\r \n \b \t \x07 \x1b \x1b[ \xc2 \x9b text \x1b[A \x1b[2A \x1b[B \x1b[K \x1b[2K \x1b[J \x1b[2J \x1b[H \x1b[5;5H "
-        rb"\x1b[9C \x1b[99D \x1b[3P \x1b[3@ \x1b[3X \x1b]0; \x1bM \x1b[?25l \x1b[31m".split()
+        rb"\r \n \b \t \x07 \x1b \x1b[ \xc2 \x9b text \x1b[A \x1b[2A \x1b[B \x1b[K \x1b[2K \x1b[J \x1b[2J \x1b[H "
+        rb"\x1b[5;5H \x1b[9C \x1b[99D \x1b[3P \x1b[3@ \x1b[3X \x1b]0; \x1bM \x1b[?25l \x1b[31m".split()
     ).map(lambda text: text.decode("unicode_escape").encode("latin-1")),
 )
 
 
-@given(st.lists(st.tuples(PIECES, st.floats(0, 20)), max_size=40))
+@given(st.lists(st.tuples(PIECES, st.sampled_from([0.0, 0.3, 5.0, 20.0])), max_size=40))
 def test_whatever_is_printed_becomes_lines_without_controls(pieces: list[tuple[bytes, float]]) -> None:
     renderer, text, now, size = Renderer(), "", 0.0, 0
     for data, pause in pieces:
         now += pause
         size += len(data)
-        text += renderer.feed(data, now) + renderer.settle(now)
-        assert isinstance(renderer.waits, bool)
+        text += renderer.feed(data, now) + (renderer.end() if pause == 20 else renderer.settle(now))
     text += renderer.end()
     assert not CONTROL.search(text)
     assert text == "" or text.endswith("\n")
