@@ -29,6 +29,8 @@ class Capture:
     console: bool
     system: float
     environment: bool
+    code: bool = True
+    """Whether the environment includes code and packages; ranks besides the first leave that to it."""
 
 
 def choose(arguments: Mapping[str, object], environ: Mapping[str, str]) -> Capture:

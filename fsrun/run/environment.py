@@ -38,14 +38,23 @@ _TRIES = 5
 
 
 class Environment:
-    """The environment of one session, from ``start`` to ``close``."""
+    """The environment of one session, from ``start`` to ``close``; ``code``: with code and packages."""
 
     def __init__(
-        self, fs: FileSystem, clock: Clock, run_dir: str, job: str, session: int, *, warn: Callable[[str], None]
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        run_dir: str,
+        job: str,
+        session: int,
+        *,
+        warn: Callable[[str], None],
+        code: bool = True,
     ) -> None:
         self._store = Store(fs, run_dir, job, session)
         self._clock = clock
         self._warn = warn
+        self._code = code
         self._began, self._folders = note_start(os.environ)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._record, name=f"fsrun-environment-{job}", daemon=True)
@@ -78,19 +87,25 @@ class Environment:
         job, session = self._store.job, self._store.session
         record: dict[str, Any] = {"protocol": PROTOCOL, "job": job, "session": session}
         record |= {"recorded": rfc3339(self._clock.now_ns()), **self._began, **describe_host()}
+        if self._code:
+            record |= self._put_code()
+        self._put(layout.environment_name(job, session), codec.encode_record(record))
+
+    def _put_code(self) -> dict[str, Any]:
+        """Put what is said of code and packages; returns what the record says of it."""
+        job, session = self._store.job, self._store.session
         state = None
         for folder in self._folders:
             state = state or git.look(folder, self._stop)
-        record["git"] = None if state is None else {**state.facts, "diff": None}
-        if state is not None and state.diff:
+        facts = None if state is None else {**state.facts, "diff": None}
+        if state is not None and facts is not None and state.diff:
             name = layout.diff_name(job, session)
             self._put(name, state.diff)
-            record["git"]["diff"] = f"{layout.FILES}/{name}"
+            facts["diff"] = f"{layout.FILES}/{name}"
         packages, cut = list_packages(self._stop)
         name = layout.packages_name(job, session)
         self._put(name, "".join(f"{line}\n" for line in packages).encode("utf-8", "replace"))
-        record["packages"] = {"path": f"{layout.FILES}/{name}", "count": len(packages), "cut": cut}
-        self._put(layout.environment_name(job, session), codec.encode_record(record))
+        return {"git": facts, "packages": {"path": f"{layout.FILES}/{name}", "count": len(packages), "cut": cut}}
 
     def _put(self, name: str, data: bytes) -> None:
         for left in reversed(range(_TRIES)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fsrun.core import capture, ids
@@ -134,7 +135,7 @@ def _assemble(
         unit=unit if job == ids.MAIN else None,
         unit_path=str(unit["path"]) if unit is not None else where.path,
         on_fenced=arguments["on_fenced"],
-        capture=capture.choose(arguments, os.environ),
+        capture=replace(capture.choose(arguments, os.environ), code=job == arguments["job"]),
     )
     live = LiveRun(opened, writer, notices)
     live.start()

@@ -72,6 +72,7 @@ class System:
         self._sampled = 0.0
         self._lost = 0
         self._told = False
+        self._storer = threading.Thread(target=self._store, name=f"fsrun-system-store-{job}", daemon=True)
         self._sampler = threading.Thread(target=self._measure, name=f"fsrun-system-{job}", daemon=True)
 
     def start(self) -> None:
@@ -80,7 +81,7 @@ class System:
         After a crash: the log holds every sample but perhaps the last one.
         """
         with suppress(RuntimeError):  # the interpreter shuts down
-            threading.Thread(target=self._store, name=f"fsrun-system-store-{self._job}", daemon=True).start()
+            self._storer.start()
             self._sampler.start()
 
     # What the session asks.
@@ -118,6 +119,8 @@ class System:
             if left <= 0:
                 break
         outbox.stop()
+        if done and self._storer.ident is not None:
+            self._storer.join(_LAST_WAIT)
         self._leave()
         lost = self._lost + outbox.put_lines - outbox.durable_lines
         if lost:

@@ -368,6 +368,19 @@ def test_a_killed_training_leaves_no_part_of_a_record(tmp_path: Path) -> None:
         validator("environment").validate(json.loads(path.read_text()))
 
 
+def test_other_ranks_leave_code_and_packages_to_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**ON, "FSRUN_COMPACT": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with fsrun.init("p", run_id="r", root=tmp_path, ranks="all") as run:
+            pass
+    first, second = (fsrun.open(run.path).environment(job) for job in ("main", "rank1"))
+    assert {"git", "packages"} <= first.keys()
+    assert second.keys() == first.keys() - {"git", "packages"}
+    validator("environment").validate(second)
+
+
 def test_switched_off_nothing_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FSRUN_COMPACT", "0")
     monkeypatch.setenv("FSRUN_CAPTURE", "1")
