@@ -47,7 +47,7 @@ class ConsoleLog:
         self._change = threading.Condition()
         self._queue: deque[_Piece] = deque()
         self._bytes = self._lost = 0
-        self._closing = self._closed = self._stopped = False
+        self._gap = self._closing = self._closed = self._stopped = False
         self._out = b""
         self._file: LogFile | None = None
         self._file_path = path
@@ -67,8 +67,9 @@ class ConsoleLog:
         with self._change:
             if self._closing:
                 return
-            if self._bytes + len(data) > (ROOM // 2 if self._lost else ROOM):
-                self._lost += max(1, data.count(b"\n"))
+            if self._bytes + len(data) > (ROOM // 2 if self._gap else ROOM):
+                self._gap = True
+                self._lost += data.count(b"\n")
                 return
             self._take_mark()
             wake = not self._queue or self._bytes < _SOON <= self._bytes + len(data)
@@ -78,9 +79,9 @@ class ConsoleLog:
                 self._change.notify_all()
 
     def _take_mark(self) -> None:
-        if self._lost:
-            self._queue.append((_MARK, b"[fsrun: %d lines were not recorded]\n" % self._lost))
-            self._lost = 0
+        if self._gap:
+            self._queue.append((_MARK, b"[fsrun: %d lines were not recorded]\n" % max(1, self._lost)))
+            self._gap, self._lost = False, 0
 
     def move(self, path: str) -> None:
         """Go on in another file, the log of the next session."""
