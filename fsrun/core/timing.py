@@ -32,6 +32,8 @@ PREEMPTION_MEMORY = 1800.0
 """How long a signal that the user's own handler took explains the end of the run."""
 VIEW_LOOK = 5.0
 """How often, at least, the holder looks whether its view has something new to say."""
+CAPTURE_DELAY = 0.1
+"""How long what records the machine and the environment lets ``init`` and the program go first."""
 ARTIFACT_WAIT = 10.0
 """The longest that ``add_artifact`` keeps the caller waiting."""
 RANK_WAIT = 60.0

@@ -20,7 +20,7 @@ from typing import Any
 from fsrun.core import codec, layout
 from fsrun.core.records import PROTOCOL, rfc3339
 from fsrun.core.redaction import redact_argv, redact_text
-from fsrun.core.timing import STORE_RETRY
+from fsrun.core.timing import CAPTURE_DELAY, STORE_RETRY
 from fsrun.core.variables import pick
 from fsrun.disk import identity
 from fsrun.disk.clock import Clock
@@ -78,6 +78,7 @@ class Environment:
         return not self._thread.is_alive()
 
     def _record(self) -> None:
+        self._stop.wait(CAPTURE_DELAY)
         try:
             self._put_all()
         except Exception as error:  # noqa: BLE001 - the training goes on without its environment

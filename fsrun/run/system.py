@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from fsrun.core import layout
 from fsrun.core.system import encode_sample
-from fsrun.core.timing import STORE_RETRY
+from fsrun.core.timing import CAPTURE_DELAY, STORE_RETRY
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.host import Duty
@@ -135,12 +135,12 @@ class System:
     # The thread that measures.
 
     def _measure(self) -> None:
-        pause = 0.0
+        pause = min(CAPTURE_DELAY, self._interval)
         while not self._stop.wait(pause):
             began = time.thread_time()
             self._try(self._sample)
             pause = max(self._interval, _SHARE * (time.thread_time() - began))
-        if self._machine is not None and self._clock.monotonic() - self._sampled >= _WORTH_A_SAMPLE:
+        if self._machine is None or self._clock.monotonic() - self._sampled >= _WORTH_A_SAMPLE:
             self._try(self._sample)
 
     def _try(self, work: Callable[[], None]) -> None:

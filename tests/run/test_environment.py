@@ -368,6 +368,18 @@ def test_a_killed_training_leaves_no_part_of_a_record(tmp_path: Path) -> None:
         validator("environment").validate(json.loads(path.read_text()))
 
 
+def test_a_run_that_ends_at_once_has_its_environment_and_a_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**ON, "FSRUN_COMPACT": "0", "FSRUN_SYSTEM": "10"}.items():
+        monkeypatch.setenv(name, value)
+    with fsrun.init("p", run_id="r", root=tmp_path) as run:
+        pass
+    reader = fsrun.open(run.path)
+    assert reader.environment()["packages"]["count"] > 0
+    assert "job/memory" in reader.system()["name"].to_pylist()
+
+
 def test_other_ranks_leave_code_and_packages_to_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**ON, "FSRUN_COMPACT": "0", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
