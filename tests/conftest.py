@@ -9,6 +9,7 @@ TIERS = {
     "core": "unit",
     "disk": "unit",
     "run": "unit",
+    "daemon": "unit",
     "cli": "unit",
     "adapters": "multiprocess",
     "seed": "multiprocess",

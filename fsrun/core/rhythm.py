@@ -16,6 +16,8 @@ _MARGIN = 0.05
 _MAX_MARGIN = 0.1
 _MOST = 8
 """After how many beats, at most, a listing just before the next one is due shows whether it is made earlier."""
+_EARLIER = 1.1
+"""How much earlier that listing is, as a part of the dense interval: more than a beat may be older than it seems."""
 _LEAST = 4
 """From how many beats the period is measured at least."""
 _STRETCH = 100
@@ -25,7 +27,18 @@ _STRETCH = 100
 class Rhythm:
     """The beats of one session, as listings show them."""
 
-    __slots__ = ("_anchor", "_base", "_check_in", "_count", "_early", "_looked", "_next_base", "_patience", "_timing")
+    __slots__ = (
+        "_anchor",
+        "_base",
+        "_check_in",
+        "_checked",
+        "_count",
+        "_early",
+        "_looked",
+        "_next_base",
+        "_patience",
+        "_timing",
+    )
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
@@ -38,6 +51,8 @@ class Rhythm:
         self._next_base: tuple[float, int] | None = None
         self._early = False
         """The listing that comes is one before the beat is due."""
+        self._checked = False
+        """The listing that was made was one, and the beat was not there yet."""
         self._patience = self._check_in = 1
 
     def next_look(self, started: float, ended: float, count: int | None) -> float:
@@ -51,9 +66,12 @@ class Rhythm:
             return ended + dense
         if count == before:
             # Late, or as it should be before its time.
+            self._checked = early
             return self._due(count) + self._margin if early else ended + dense
+        checked, self._checked = self._checked, False
         if ended - looked <= 2 * dense:
-            self._anchor = ended, count
+            # Taken for as late as it may be, or the listing before the next one would come after it.
+            self._anchor = ended - (self._margin if checked else 0.0), count
             self._measure(self._anchor)
         elif early:
             self._anchor = None
@@ -101,4 +119,4 @@ class Rhythm:
         self._early = True
         # The period is known as well as it was measured long.
         self._patience = self._check_in = min(_MOST, 2 * self._patience, max(1, self._measured // 4))
-        return max(ended, due - dense)
+        return max(ended, due - _EARLIER * dense)

@@ -6,12 +6,14 @@ what is said of failures (``loop``), the building of data.parquet (``compacting`
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from typing import Any
 
 from fsrun.core import layout, reconcile
 from fsrun.core.reconcile import Action
 from fsrun.core.records import Holder
+from fsrun.core.sessions import beat_name
 from fsrun.core.timing import DEFAULT_TIMEOUT, Timing
 from fsrun.daemon.compacting import Compactor
 from fsrun.daemon.scan import Found, Locks
@@ -63,6 +65,10 @@ class Hands:
             found_by=self._me,
         )
         if not closed:
+            names = self._fs.names(steps.jobs_of(run_dir))
+            if any(beat_name(beat) in names for beat in action.beats):
+                message = f"session {action.session} of job {action.job} cannot be closed: its beat cannot be renamed"
+                raise PermissionError(errno.EACCES, message, steps.jobs_of(run_dir))
             return None
         facts = {"job": action.job, "session": action.session, "reason": action.reason, "holder": str(holder)}
         return "closed", facts | ({"silent": round(action.silent, 1)} if action.silent else {})

@@ -39,6 +39,7 @@ TIDIERS = 2
 _NASCENT = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 10.0, 30.0)
 """When to look again at a folder that is about to become a run; then it is left to the next sweep."""
 _AFTER_ERROR = 5.0
+_AFTER_MOVE = 0.05
 
 
 @dataclass(slots=True)
@@ -238,7 +239,7 @@ class Keeper:
             if done:
                 with self._mutex:
                     run.observed.hurry(now)
-            due = now if done is not None else now + _AFTER_ERROR
+            due = now + (_AFTER_ERROR if done is None else 0.0 if done else _AFTER_MOVE)
         return due
 
     def _say_found(self, run: Watched, look: Look) -> None:
@@ -269,6 +270,7 @@ class Keeper:
         with self._mutex:
             if run.observed.signature is not None or run.tries >= len(_NASCENT):
                 run.observed = Observed()
+                run.due.pop("tidy", None)
                 return None
             run.tries += 1
             return self.clock.monotonic() + _NASCENT[run.tries - 1]
