@@ -61,6 +61,10 @@ class _Row:
 class Renderer:
     """Turns the bytes of one console, cut anywhere, into lines. ``now`` is seconds on any clock that goes forward."""
 
+    _row: int
+    _column: int
+    _low: int
+
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
         self._held = ""

@@ -38,12 +38,14 @@ SURVIVED = tuple(
 """Signals that are meant for the job."""
 BROKEN_LOOK = 200.0
 """Milliseconds between two looks at a channel whose original is gone."""
+DROPPED_WAIT = 0.3
+"""Seconds within which a write to a channel ends that was under way when the descriptor was taken back."""
 SWITCH_INTERVAL = 0.0005
 """Seconds that the thread of the log may keep the others waiting."""
 LAST_LOG_WAIT = 10.0
 """Seconds that the log is given after the end of all output."""
 QUIET = 0.03
-"""Seconds without output after which a terminal that was written to before holds nothing any more."""
+"""Seconds without output after which nothing is on its way any more that was written before."""
 
 
 class Wire:
@@ -110,10 +112,9 @@ class Relay:
         try:
             while not self._dropped and self._pass():
                 pass
-            if self._dropped:
-                last = self.mark()
-                while self._read < last and self._pass():
-                    pass
+            end = time.monotonic() + DROPPED_WAIT
+            while self._dropped and time.monotonic() < end and self._poller.poll(QUIET * 1000) and self._pass_now():
+                pass
         except Exception as error:  # noqa: BLE001 - the job learns of it and goes on without
             self._hub.wire.say(f"note {type(error).__name__}: {error}")
         self._close()
@@ -124,6 +125,9 @@ class Relay:
         # A broken channel is looked at again in a while: it may be dropped while its writers are silent.
         if not self._poller.poll(BROKEN_LOOK if self.broken else None):
             return True
+        return self._pass_now()
+
+    def _pass_now(self) -> bool:
         with self._lock:
             try:
                 size = os.readv(self.reader, [self._view])
