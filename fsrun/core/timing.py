@@ -63,7 +63,7 @@ SETTLE = 5.0
 """How long a daemon leaves a session that was closed by its holder alone: the holder clears up behind itself."""
 FOREIGN_TEMP_AGE = 8 * TEMP_AGE
 """The same as ``TEMP_AGE`` for a temporary that names no session."""
-EVENT_NOTE_INTERVAL = 5.0
+STATUS_INTERVAL = 2.0
 """How often a daemon writes what it did and could not do into its status file."""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import fsrun
 from fsrun.core.errors import HeldError, NotFoundError
 from fsrun.core.records import Holder, rfc3339
-from fsrun.core.timing import DEFAULT_TIMEOUT, EVENT_NOTE_INTERVAL, SWEEP_INTERVAL
+from fsrun.core.timing import DEFAULT_TIMEOUT, STATUS_INTERVAL, SWEEP_INTERVAL
 from fsrun.daemon.apply import Hands
 from fsrun.daemon.compacting import Compactor
 from fsrun.daemon.journal import Journal
@@ -31,7 +31,7 @@ from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.disk.watch import FolderHints
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_HUNG = 5.0
+_HUNG = 2.0
 """Seconds after which a call of the file system is said to hang."""
 _ONCE = 3 * DEFAULT_TIMEOUT
 """How long ``--once`` watches at most, beyond the longest timeout that it meets."""
@@ -123,14 +123,14 @@ class _Serving:
     def _wait(self, notifier: Notifier, scheduler: threading.Thread, once: bool) -> bool:
         """Wait for a signal, or with ``once`` for the end of the round; keeps status and watchdog up meanwhile."""
         pause = min(1.0, notifier.interval or 1.0) if not once else 0.02
-        noted = fed = -EVENT_NOTE_INTERVAL
+        noted = fed = -STATUS_INTERVAL
         while not self._stop.wait(pause):
             now = self._clock.monotonic()
             if once and self._is_done():
                 return True
             if once and now - self._began > max(_ONCE, 3 * self._longest()):
                 return False
-            if now - noted >= EVENT_NOTE_INTERVAL:
+            if now - noted >= STATUS_INTERVAL:
                 noted = now
                 self._write_status()
             if scheduler.is_alive() and notifier.interval is not None and now - fed >= notifier.interval / 2:
