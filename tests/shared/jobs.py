@@ -221,11 +221,21 @@ def inspect(root: str) -> None:
     say(finished=True)
 
 
+class Gated(LocalFileSystem):
+    """Waits for a line before it links; what a client asks for first it knows by then, so the link is the next call."""
+
+    def link(self, source: str, target: str) -> None:
+        self.names(source.rpartition("/")[0])
+        os.access(source, os.R_OK | os.W_OK)
+        say(linking=True)
+        sys.stdin.readline()
+        super().link(source, target)
+
+
 def put(folder: str, name: str, text: str) -> None:
-    """One put-if-absent; says whether what stands is its own."""
-    store = Store(LocalFileSystem(), folder, "main", 1)
-    say(putting=True)
-    say(put=store.put_if_absent("", name, text.encode()))
+    """One put-if-absent, stopped just before its link; says whether what stands is its own."""
+    store = Store(Gated(), folder, "main", 1)
+    say(put=store.put_if_absent("", name, text.encode() + b"\n"))
 
 
 ROLES = {

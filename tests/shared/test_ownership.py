@@ -1,4 +1,4 @@
-"""One job has one holder, on whichever host: contention, and takeover from a holder that is dead, cut off or stopped."""
+"""One job has one holder, on whichever host: contention, and takeover from one that is dead, cut off or stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsrun.core.records import Lock
 from tests.shared.site import Site, owners
 from tools.nfsbed.remote import Process, now
 
-T = 3.0
+T = 2.0
 SOON = 4.0
 """How long after T a takeover may take: two looks, an end, a lock, on a slow host."""
 

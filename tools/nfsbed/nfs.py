@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from . import space
@@ -130,10 +129,17 @@ class NfsBed(Bed):
             self._mount(name)
         self.save()
 
-    def cut(self, name: str, *, replies_only: bool = False) -> None:
-        """Cut a host off; with ``replies_only`` what it sends still arrives, and no answer comes back."""
-        for side in ("oifname",) if replies_only else ("iifname", "oifname"):
+    def cut(self, name: str) -> None:
+        for side in ("iifname", "oifname"):
             self._inside("nft", "add", "rule", "bridge", _TABLE, "forward", side, f"tap{name}", "drop")
+
+    def lose_replies(self, name: str) -> None:
+        """Until ``heal``: what a host asks the server for is done, and no answer comes back.
+
+        Bare acknowledgements pass, or TCP would send nothing more after the first call.
+        """
+        words = ("oifname", f"tap{name}", "ip", "protocol", "tcp", "ip", "length", ">", "100", "drop")
+        self._inside("nft", "add", "rule", "bridge", _TABLE, "forward", *words)
 
     def heal(self) -> None:
         self._inside("nft", "flush", "chain", "bridge", _TABLE, "forward")
@@ -142,14 +148,6 @@ class NfsBed(Bed):
         """Power the server off and on again."""
         self.off("S")
         self.start("S")
-
-    def pause_service(self, seconds: float) -> None:
-        """Stop the NFS service of the running server for a while: connections are closed, opens forgotten."""
-        server = self.hosts["S"]
-        server.run("rpc.nfsd", "0")
-        time.sleep(seconds)
-        server.run("rpc.nfsd", "4")
-        server.run("sh", "-c", "echo Y > /proc/fs/nfsd/v4_end_grace")
 
     def _inside(self, *argv: str) -> str:
         assert self.network is not None
