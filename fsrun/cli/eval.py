@@ -56,6 +56,7 @@ def command(run: str, root: str | None, function: str | None, line: str | None, 
 
     Exit code 0: all done. 1: an entry is in failed/. 3: another process holds the job. 4: no such run.
     """
+    _check(options)
     evaluator = _evaluator(function, line, options["time_limit"])
     try:
         evaluator_check = getattr(evaluator, "check", None)
@@ -65,6 +66,24 @@ def command(run: str, root: str | None, function: str | None, line: str | None, 
         return _serve(path, evaluator, options)
     finally:
         evaluator.close()
+
+
+def _check(options: dict[str, Any]) -> None:
+    """Refuse what cannot work before anything is looked up, started or written."""
+    from fsrun.core.ids import MAIN, MAX_JOB, is_job
+    from fsrun.core.retention import parse_rule
+    from fsrun.run.create import choose_timeout
+
+    job = options["job"]
+    if not is_job(job):
+        raise UsageError(f"--job {job}: a job is of lower case letters, digits, - and _, at most {MAX_JOB}")
+    if job == MAIN:
+        raise UsageError(
+            f"--job {MAIN}: that is the job of the trainer; an evaluator has a name of its own, such as eval"
+        )
+    if options["best"] is not None:
+        parse_rule(options["best"], options["keep"])
+    choose_timeout(options["timeout"], os.environ)
 
 
 def _evaluator(function: str | None, line: str | None, limit: float | None) -> Evaluator:

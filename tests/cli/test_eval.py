@@ -300,16 +300,19 @@ def test_no_such_run_is_exit_code_4_and_names_the_root(case: Case, arguments: tu
         (["--function", "functions.py:size", "--best", "eval/acc"], "max:"),
         (["--function", "functions.py:size", "--keep", "-2", "--best", "max:eval/acc"], "keep"),
         (["--function", "functions.py:size", "--linger", "soon"], "soon"),
+        (["--function", "functions.py:size", "--job", "main"], "--job main: that is the job of the trainer"),
+        (["--function", "functions.py:size", "--job", "Eval"], "--job Eval: a job is of lower case letters"),
+        (["--function", "functions.py:size", "--timeout", "0.01"], "timeout=0.01"),
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_claims_nothing(case: Case, arguments: list[str], said: str) -> None:
     case.trained(step_1__pt=1)
     (case.root / "functions.py").write_text(FUNCTIONS)
+    before = case.run.tree()
     result = case.eval(*arguments)
     assert result.code == 2
     assert said in result.err
-    assert case.left() == ["queue/step_1.pt"]
-    assert case.names("evals") == []
+    assert case.run.tree() == before, "nothing is written, no session is opened"
 
 
 def test_a_function_that_cannot_be_loaded_is_wrong_usage_with_its_traceback(case: Case) -> None:
