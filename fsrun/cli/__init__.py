@@ -31,6 +31,7 @@ COMMANDS = {
     "compact": "fsrun.cli.compact",
     "check": "fsrun.cli.check",
     "daemon": "fsrun.cli.daemon",
+    "doctor": "fsrun.cli.doctor",
 }
 """Name of a sub-command -> module that defines it as ``command``."""
 
