@@ -219,7 +219,8 @@ def test_a_huge_notebook_is_named_and_costs_no_time(repo: Path) -> None:
     notebook.write_text("{}\n")
     run_git(repo, "add", ".")
     run_git(repo, "commit", "-qm", "notebook")
-    with notebook.open("wb") as file:
+    notebook.write_text("a line of a cell of the notebook\n" * 600_000)
+    with notebook.open("ab") as file:
         file.truncate(300 << 20)
     with (repo / "untracked.ipynb").open("wb") as file:
         file.truncate(300 << 20)
@@ -341,7 +342,7 @@ def test_a_git_that_hangs_is_killed_with_its_children_and_the_commit_known(
     monkeypatch.setattr(git, "_ASK_LIMIT", 0.5)
     answer = git.ask(str(tmp_path / "bin" / "git"), str(repo), ("rev-parse",), NEVER, limit=0.5)
     assert answer.stopped == "time"
-    until(lambda: not is_there(tmp_path / "child"))
+    until(lambda: not is_there(tmp_path / "child"), 20.0)
 
 
 def test_the_end_of_the_run_ends_git_at_once(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
