@@ -318,13 +318,23 @@ def _sights(sights: Sequence[Sight]) -> Iterator[Finding]:
         name = f"{sight.what}, {who}"
         if sight.seconds is not None and sight.seconds <= _LATE:
             yield Finding(name, "fit", shown)
-        elif sight.what == "listing" or sight.seconds is None:
+        elif sight.what == "absent name":
             yield Finding(
-                name, "unfit", f"{shown}: a live job could be taken for dead, or two could be the same job",
-                "mount it without caches of names (FUSE: entry_timeout, negative_timeout, attr_timeout of 0)",
+                name, "limit", f"{shown}: fsrun lists a folder before it opens a name, but other programs (tail -F, a "
+                "shell's test -e) that ask too early are told for that long that it is not there",
+                "mount it with negative_timeout=0 (FUSE)",
             )  # fmt: skip
+        elif sight.what == "replaced file" or (sight.what == "grown file" and sight.seconds is not None):
+            yield Finding(name, "limit", f"{shown}: readers of a live run are that late", "shorten the mount's caches")
         else:
-            yield Finding(name, "limit", f"{shown}: evaluators and readers are that late", "shorten the mount's caches")
+            cost = (
+                "points could be lost when a job is taken over"
+                if sight.what == "grown file"
+                else ("a live job could be taken for dead")
+            )
+            yield Finding(
+                name, "unfit", f"{shown}: {cost}", "mount it without caches (FUSE: attr_timeout=0, entry_timeout=0)"
+            )
 
 
 def _late(sight: Sight) -> str:

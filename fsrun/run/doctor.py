@@ -185,7 +185,7 @@ class Doctor:
 
     def _clear(self) -> None:
         """Remove what was made, in a thread: the folder may hang."""
-        thread = threading.Thread(target=_remove, args=(self._fs, self.folder, self._name), daemon=True)
+        thread = threading.Thread(target=_remove, args=(self._fs, self.folder, self.also, self._name), daemon=True)
         thread.start()
         thread.join(_REMOVAL)
 
@@ -198,10 +198,10 @@ def _mount_of(path: str) -> Any:
         return None
 
 
-def _remove(fs: FileSystem, folder: str, name: str) -> None:
-    store = Store(fs, folder, "doctor", 1)
-    for _ in range(3):
+def _remove(fs: FileSystem, folder: str, also: str | None, name: str) -> None:
+    # A mount may go on denying a name that it was once asked for in vain: then the other one can remove it.
+    for place in (folder, also, folder, also):
+        store = Store(fs, place or folder, "doctor", 1)
         with suppress(OSError):
-            if not store.present(name):
-                return
-            store.remove(name)
+            if store.present(name):
+                store.remove(name)

@@ -6,6 +6,7 @@ Every value that is logged and every checkpoint is unique, so that what is lost,
 from __future__ import annotations
 
 import glob
+import inspect
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ from fsrun.core.errors import FsrunError, HeldError
 from fsrun.disk import identity
 from fsrun.run.entry import Skip
 from fsrun.run.opening import open_live
-from fsrun.run.run import Run
+from fsrun.run.run import Run, init
 
 from .faults import Control, FaultyFS, ShiftedClock
 from .journal import Journal, now
@@ -62,11 +63,10 @@ class Job:
 
     def open(self) -> Run:
         s = self.settings
-        arguments = {
-            "project": s["project"], "run_id": s["run"], "run_name": None, "job": s["job"],
-            "config": {"life": self.life}, "root": s["root"], "handover": s.get("handover"), "timeout": s["timeout"],
-            "strict": False, "ranks": "alone", "on_fenced": "warn", "capture": False, "console": False, "system": None,
-            "environment": False,
+        usual = {name: p.default for name, p in inspect.signature(init).parameters.items()}
+        arguments = usual | {
+            "project": s["project"], "run_id": s["run"], "job": s["job"], "config": {"life": self.life},
+            "root": s["root"], "handover": s.get("handover"), "timeout": s["timeout"], "ranks": "alone", "capture": False,
         }  # fmt: skip
         self.note("opening", job=s["job"], host=s["host"])
         self.live = open_live(arguments, self._fs, self._clock)
