@@ -201,7 +201,10 @@ class Store:
             self.fs.unlink(path)
             return
         except (IsADirectoryError, PermissionError):
-            pass
+            # Some systems say EPERM of a folder. Never gone through: a link that may not be removed.
+            parent, _, last = path.rpartition("/")
+            if (last, True) not in self.fs.scan(parent):
+                raise
         for name, is_folder in self.fs.scan(path):
             if is_folder:
                 self._remove_tree(f"{path}/{name}")

@@ -138,3 +138,19 @@ def test_stale_handles_read_as_missing(tmp_path: Path) -> None:
     store = Store(Stale(), str(tmp_path), "main", 1)
     assert store.names("nothing") == []
     assert not store.present("nothing/x")
+
+
+def test_a_link_that_may_not_be_removed_is_never_gone_through(tmp_path: Path) -> None:
+    class Sticky(LocalFileSystem):
+        def unlink(self, path: str) -> None:
+            if path.endswith("/link"):
+                raise PermissionError(errno.EPERM, "not permitted", path)
+            super().unlink(path)
+
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    (tmp_path / "trash").mkdir()
+    (tmp_path / "trash" / "link").symlink_to(tmp_path / "precious")
+    with pytest.raises(PermissionError):
+        Store(Sticky(), str(tmp_path), "main", 1).remove("trash/link")
+    assert os.listdir(tmp_path / "precious") == ["file"]
