@@ -6,6 +6,7 @@ Does: claims, outcomes, moves, best/ with its rule and pruning, trash/. Leaves t
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -29,6 +30,7 @@ T = TypeVar("T")
 Facts = Callable[[Claim, OutcomeState], Mapping[str, Any]]
 """The fields of an outcome beside who and which attempt: step, scores, times, ..."""
 _READ_TRIES = 20
+_log = logging.getLogger("fsrun")
 
 
 class Held(Protocol):
@@ -163,20 +165,44 @@ class Moves:
 
     def _keep(self, claim: Claim) -> bool:
         target = f"{layout.BEST}/{claim.entry}"
-        if not self.elsewhere:
+        if not self.elsewhere and not self._is_shared(claim):
             moved = self._rename(queue.Rename(claim.path, target))
             self.runs.fs.sync_folder(self.runs.path(layout.BEST))
             return moved
-        self.runs.ensure_folder(layout.BEST)
-        if not self.runs.present(target) and self.unit.present(claim.path):
+        if layout.BEST not in self._made:
+            self.runs.ensure_folder(layout.BEST)
+            self._made.add(layout.BEST)
+        wanted = not self.runs.present(target) and self.unit.present(claim.path)
+        if wanted and not self._is_superfluous(claim):
             self._copy_home(claim, target)
         self.session.require_protected()
         return self.unit.discard(claim.path)
+
+    def _is_shared(self, claim: Claim) -> bool:
+        """Whether a file of the entry has another name: what the trainer writes there would change what is kept."""
+        path = self.unit.path(claim.path)
+        try:
+            top = self.fs.stat(path)
+            if not top.is_folder:
+                return top.links > 1
+            return any(self.fs.stat(f"{path}/{name}").links > 1 for name in fingerprint.walk(self.fs, path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def _is_superfluous(self, claim: Claim) -> bool:
+        """Whether enough strictly better ones stand in best/: pruning would delete the copy at once."""
+        rule = self.rule()
+        mine = None if rule is None else self._kept(claim.entry, [claim.attempt], rule)
+        if rule is None or mine is None or not rule.keep:
+            return False
+        ranked = self._ranked([n for n in self.runs.names(layout.BEST) if is_entry(n)], rule)
+        return claim.entry in retention.surplus([*ranked, mine], rule)
 
     def _copy_home(self, claim: Claim, target: str) -> None:
         temp = self.runs.temp(layout.BEST)
         try:
             copy_tree(self.fs, self.unit.path(claim.path), self.runs.fs, temp)
+            self._compare_copy(claim, temp)
             self.session.require_protected()
             self.runs.fs.rename(temp, self.runs.path(target))
         except OSError:
@@ -185,6 +211,21 @@ class Moves:
             if not self.runs.present(target) and self.unit.present(claim.path):
                 raise
         self.runs.fs.sync_folder(self.runs.path(layout.BEST))
+
+    def _compare_copy(self, claim: Claim, copied: str) -> None:
+        """Say so where the trainer wrote into the checkpoint after its evaluation, before the copy: so it is kept."""
+        meta = read_meta(self.unit, claim.entry)
+        if meta is None:
+            return
+        files = [{k: v for k, v in item.items() if k != "mtime_ns"} for item in meta.files]
+        difference = fingerprint.compare(self.runs.fs, copied, files)
+        if difference is not None:
+            _log.warning(
+                "fsrun: %s/%s is kept, but is not what was evaluated: %s (write checkpoints under new names)",
+                layout.BEST,
+                claim.entry,
+                difference.text,
+            )
 
     def _reserve(self, entry: str, path: str) -> str:
         """Reserve the next name for the content at ``path``; the old meta's facts go along where they are about it."""
@@ -233,15 +274,19 @@ class Moves:
         names = [name for name in self.runs.names(layout.BEST) if is_entry(name)]
         if len(names) <= rule.keep:
             return []
-        outcomes = self._attempts(name for name in names if name not in self._scores)
-        for name in names:
-            if name not in self._scores and (kept := self._kept(name, outcomes.get(name, ()), rule)):
-                self._scores[name] = kept
-        gone = retention.surplus([self._scores[name] for name in names if name in self._scores], rule)
+        gone = retention.surplus(self._ranked(names, rule), rule)
         for name in gone:
             self.session.require_protected()
             self.runs.discard(f"{layout.BEST}/{name}")
         return gone
+
+    def _ranked(self, names: list[str], rule: BestRule) -> list[retention.Kept]:
+        """Entries of best/ with their scores, each read once."""
+        outcomes = self._attempts(name for name in names if name not in self._scores)
+        for name in names:
+            if name not in self._scores and (kept := self._kept(name, outcomes.get(name, ()), rule)):
+                self._scores[name] = kept
+        return [self._scores[name] for name in names if name in self._scores]
 
     def _attempts(self, wanted: Iterable[str]) -> dict[str, list[int]]:
         """The attempts of some entries that have an outcome, newest first."""

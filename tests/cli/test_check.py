@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import subprocess
@@ -53,6 +54,14 @@ def run(tmp_path: Path, spills: Path) -> build.RunFolder:
     run.write("jobs/later.kind", b"of a newer program")
     compact(str(run.path))
     return run
+
+
+def test_what_is_kept_but_was_written_again_is_an_error(run: build.RunFolder) -> None:
+    item = {"name": "", "size": 1, "mtime_ns": 1, "sample": hashlib.blake2b(b"x", digest_size=16).hexdigest()}
+    run.write("meta/a_1.pt.json", META | {"files": [item]})
+    assert ("error", "best/a_1.pt", None, "5.7") not in check(run), "the time of a copy is its own"
+    run.write("best/a_1.pt", b"y")
+    assert ("error", "best/a_1.pt", None, "5.7") in check(run)
 
 
 def check(run: build.RunFolder) -> list[tuple[str, str, int | None, str]]:

@@ -760,11 +760,62 @@ def test_half_an_outcome_where_links_are_refused_does_not_stop_a_recovery(run: R
     assert states(run.path, "step_1.pt") == ["lost", "done"]
 
 
+# What the trainer does to its own file afterwards
+
+
+def test_what_the_trainer_writes_over_its_checkpoint_later_does_not_reach_what_is_kept(run: Run) -> None:
+    run.hand_over(1)
+    _, evaluation = run.evaluate(best="max:acc", once=True)
+    assert done_all(evaluation) == ["step_1.pt"]
+    with open(run.ckpt / "step_1.pt", "r+b") as file:
+        file.write(b"X")
+    assert (run.path / "best" / "step_1.pt").read_bytes() == b"1"
+
+
+def test_a_file_that_only_the_run_still_names_is_kept_without_a_copy(run: Run) -> None:
+    run.hand_over(1)
+    inode = (run.ckpt / "step_1.pt").stat().st_ino
+    (run.ckpt / "step_1.pt").unlink()
+    _, evaluation = run.evaluate(best="max:acc", once=True)
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert (run.path / "best" / "step_1.pt").stat().st_ino == inode
+
+
+def test_what_would_be_pruned_at_once_is_not_copied(run: Run) -> None:
+    run.hand_over(1, 2)
+    fs = CountingFS()
+    _, evaluation = run.evaluate(evaluator(run.path, fs), best="max:acc", once=True)
+    for score, entry in zip((2.0, 1.0), evaluation, strict=True):
+        with entry:
+            entry.done({"acc": score})
+    assert fs.counts["copy"] == 1
+    assert [p.name for p in (run.path / "best").iterdir()] == ["step_1.pt"]
+    assert not list((run.path / "trash").iterdir())
+
+
+def test_a_checkpoint_written_over_before_its_copy_was_made_is_told(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run.hand_over(1)
+
+    class Late(CountingFS):
+        def copy(self, source: int, target: str, *more: Any) -> None:
+            (run.ckpt / "step_1.pt").write_bytes(b"9")
+            super().copy(source, target, *more)
+
+    _, evaluation = run.evaluate(evaluator(run.path, Late()), best="max:acc", once=True)
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert "is not what was evaluated" in caplog.text
+
+
 # What it costs (calls through the seam; kept as limits: protocol.md 11)
 
 
-def test_a_claim_an_outcome_and_a_move_cost_a_fixed_number_of_calls(run: Run) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_claim_an_outcome_and_a_move_cost_a_fixed_number_of_calls(run: Run, shared: bool) -> None:
+    """``shared``: the trainer still has its name of the file."""
     run.hand_over(1, 2)
+    if not shared:
+        for path in run.ckpt.iterdir():
+            path.unlink()
     fs = CountingFS()
     clock = FakeClock()
     _, evaluation = run.evaluate(evaluator(run.path, fs), best="max:eval/acc", clock=clock)
@@ -777,7 +828,10 @@ def test_a_claim_an_outcome_and_a_move_cost_a_fixed_number_of_calls(run: Run) ->
     with entry:
         entry.done({"eval/acc": 1})
     outcome_and_check = {"create": 1, "link": 1, "unlink": 1, "sync_folder": 1, "names": 1, "open": 1}
-    move = {"rename": 1, "sync_folder": 1}
+    move = {"stat": 1, "rename": 1, "sync_folder": 1}
+    if shared:  # a copy beside the better ones, compared with what was handed over; then the claim goes to trash/
+        move = {"stat": 1, "names": 6, "read": 2, "scan": 1, "open": 2, "copy": 1, "sync_folder": 1}
+        move |= {"rename": 2, "mkdir": 1, "unlink": 1}
     prune_one_of_two = {"names": 2, "read": 2, "mkdir": 1, "rename": 1, "unlink": 1}
     parts = [Counter(outcome_and_check), Counter(move), Counter(prune_one_of_two)]
     assert fs.counts == sum(parts, Counter()), [str(o) for o in fs.seen]

@@ -11,6 +11,7 @@ from typing import Any
 
 from fsrun.core import codec, layout
 from fsrun.core.errors import HeldError
+from fsrun.core.ids import is_entry
 from fsrun.core.records import Outcome
 from fsrun.core.timing import Timing
 from fsrun.disk.fs import FileSystem, LocalFileSystem
@@ -131,7 +132,7 @@ def where(unit: Path) -> dict[str, list[str]]:
         for _ in range(depth):
             folders = [inner for folder in folders for inner in sorted(folder.iterdir())]
         for folder in folders:
-            names = sorted(p.name for p in folder.iterdir() if p.name != "FINISHED")
+            names = sorted(p.name for p in folder.iterdir() if top == "trash" or is_entry(p.name))
             if names:
                 found[str(folder.relative_to(unit))] = names
     return found

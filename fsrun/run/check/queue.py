@@ -13,6 +13,7 @@ from fsrun.core.records import BestRule, Finished, Meta, Outcome, Unit
 from fsrun.core.scalars import as_value
 from fsrun.core.states import MAX_FAILED, MAX_LOST
 from fsrun.disk.store import Store
+from fsrun.run import fingerprint
 from fsrun.run.check.finding import Fix, Picture
 from fsrun.run.check.repair import recover_claim
 from fsrun.run.places import claims
@@ -158,10 +159,10 @@ def _read_metas(picture: Picture, queue: _Queue) -> None:
 
 
 def _check_places(picture: Picture, queue: _Queue) -> None:
-    elsewhere = queue.store is not picture.store
     for entry, places in sorted(queue.places.items()):
-        # Of a unit elsewhere the copy in best/ is made before the entry leaves its claim.
-        apart = [p for p in places if not (elsewhere and p.startswith(f"{layout.BEST}/"))]
+        # A copy in best/ is made before the entry leaves its claim (protocol.md 5.6).
+        claimed = any(p.startswith(f"{layout.CLAIMED}/") for p in places)
+        apart = [p for p in places if not (claimed and p.startswith(f"{layout.BEST}/"))]
         if len(apart) > 1:
             message = f"the entry stands in more than one place: {', '.join(places)}"
             picture.report("error", _shown(picture, queue, apart[0]), "9", message, _BY_HAND)
@@ -189,6 +190,22 @@ def _check_place(picture: Picture, queue: _Queue, entry: str, place: str) -> Non
         picture.report("note", shown, "5.3", message, f"move it to queue/ under a new name, if {_BY_HAND}")
     elif folder == layout.BEST and attempts and not states["done"]:
         picture.report("error", shown, "9", "is kept without an outcome done", _BY_HAND)
+    elif folder == layout.BEST:
+        _compare_kept(picture, queue, entry, place)
+
+
+def _compare_kept(picture: Picture, queue: _Queue, entry: str, place: str) -> None:
+    """What is kept must be what was handed over; its time may be another, since it may be a copy."""
+    if entry not in queue.metas:
+        return
+    meta = picture.read(f"{layout.META}/{layout.meta_name(entry)}", Meta, queue.store)
+    if meta is None:
+        return
+    files = [{key: value for key, value in item.items() if key != "mtime_ns"} for item in meta.files]
+    difference = fingerprint.compare(picture.store.fs, picture.store.path(place), files)
+    if difference is not None:
+        message = f"is not what was handed over: {difference.text}"
+        picture.report("error", place, "5.7", message, "its trainer wrote it again; use another checkpoint")
 
 
 def _check_claim(picture: Picture, queue: _Queue, claim: Claim) -> None:
