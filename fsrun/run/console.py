@@ -12,6 +12,7 @@ protocol.md: 2 (tree), 6.13 (console).
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import signal
@@ -19,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -26,9 +28,11 @@ import fsrun
 from fsrun.core import layout
 from fsrun.disk.store import Store
 from fsrun.run.descriptors import Channel, Held, open_channels
-from fsrun.run.notebook import Forwarding, forward
+from fsrun.run.notebook import Forwarding, is_notebook
 from fsrun.run.relay import CHUNK, SURVIVED, Wire
 
+FLUSH_WAIT = 1.5
+"""Seconds that the end waits for room in the channels."""
 _CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from fsrun.run.relay import main; main(sys.argv[1:])"
 _KEPT = frozenset(("PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"))
 
@@ -74,12 +78,9 @@ class Console:
     def _start(self) -> None:
         _flush()
         self._channels = open_channels()
-        texts = Channel(())
-        streams = [name for name in ("stdout", "stderr") if forward(name, None)]
+        streams = [name for name in ("stdout", "stderr") if is_notebook(getattr(sys, name, None))]
         if streams:
-            self._channels.append(texts)
-        else:
-            texts.close()
+            self._channels.append(Channel(()))
         if not self._channels:
             raise OSError("standard output and error are closed")
         ours, theirs = socket.socketpair()
@@ -93,9 +94,10 @@ class Console:
         threading.Thread(target=self._watch, name=f"fsrun-console-{self._store.job}", daemon=True).start()
         for channel in self._channels:
             channel.switch()
-        if streams and texts.writer is not None:
-            os.set_blocking(texts.writer.number, False)
-            self._forwarding = [f for name in streams if (f := forward(name, texts.writer)) is not None]
+        writer = self._channels[-1].writer
+        if writer is not None:
+            os.set_blocking(writer.number, False)
+            self._forwarding = [Forwarding(name, writer) for name in streams]
 
     def _log_path(self, session: int) -> str:
         return self._store.path(layout.FILES, layout.console_name(self._store.job, session))
@@ -123,6 +125,7 @@ class Console:
     def finish(self, timeout: float) -> bool:
         """Take the descriptors back and close the log, ``timeout`` seconds at most; False where that took longer.
 
+        The descriptors are taken back once all that was printed has gone where it goes, so that its order stays.
         Programs that were started keep a working output. Never raises.
 
         After a crash: as in ``start``.
@@ -134,8 +137,6 @@ class Console:
             if self._wake[1].is_ours:
                 os.write(self._wake[1].number, b"x")
         done = self._closed.wait(timeout)
-        # Where the thread hangs in a flush, the program still gets its output back.
-        self._restore()
         if _recorded_by is self:
             _recorded_by = None
         return done
@@ -161,16 +162,28 @@ class Console:
             for descriptor, event in poller.poll():
                 if descriptor == self._wake[0].number:
                     poller.unregister(descriptor)
-                    _flush()
-                    _flush_c()
-                    self._restore()
+                    self._flush()
                     self._wire.say("end")
                 elif event & select.POLLNVAL or not self._hear():
                     self._lost()
                     self._closed.set()
-        self._restore()
         self._close_wire()
         self._pass_on_the_rest()
+        for channel in self._channels:
+            channel.close()
+
+    def _flush(self) -> None:
+        """Have what the program's streams hold back recorded, where that cannot block.
+
+        A thread that is blocked in a flush holds the stream's lock, and the end of the interpreter would abort on that.
+        """
+        deadline = time.monotonic() + FLUSH_WAIT
+        while not all(channel.has_room() for channel in self._channels):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.01)
+        _flush()
+        _flush_c()
 
     def _hear(self) -> bool:
         """Act on what the relay says; False where it is gone."""
@@ -187,6 +200,8 @@ class Console:
                 self._wire.say(f"drop {rest}")
             elif verb == "note":
                 self._warn(f"{self._store.root}: the console cannot be recorded as a whole: {rest}")
+            elif verb == "passed":
+                self._restore()
             elif verb == "closed":
                 for channel in self._channels:
                     channel.reader.close()
@@ -288,13 +303,13 @@ def _spawn(control: int, path: str, channels: list[Channel]) -> subprocess.Popen
 
 
 def _flush() -> None:
-    """Write out what Python's own streams hold back, whatever stands in their place."""
-    for name in ("stdout", "stderr"):
+    """Write out what Python's own streams hold back. What stands in their place is the program's own affair."""
+    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
         try:
             stream = getattr(sys, name, None)
-            if stream is not None:
+            if isinstance(stream, io.TextIOWrapper) and stream.fileno() in (1, 2):
                 stream.flush()
-        except Exception:  # noqa: BLE001 - a closed or broken stream is the program's own affair
+        except Exception:  # noqa: BLE001 - closed, broken or used at this moment
             continue
 
 

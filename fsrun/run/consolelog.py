@@ -9,6 +9,7 @@ protocol.md: 6.13 (console).
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import deque
@@ -203,7 +204,8 @@ class ConsoleLog:
             if self._file is not None:
                 self._file.sync()
         except OSError as error:
-            self._note(error.strerror or str(error))
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # nothing there that could be made durable
+                self._note(error.strerror or str(error))
 
     def _close_file(self) -> None:
         file, self._file = self._file, None

@@ -11,12 +11,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
+import struct
 import termios
 from collections.abc import Sequence
 from contextlib import suppress
 
 PIPE_SIZE = 1 << 20
 """Bytes that a pipe holds, where the system allows it: what a program prints in one go does not wait for us."""
+_SMALL_PIPE = 1 << 16
 _ABOVE = 10
 """Our descriptors have higher numbers: low ones are expected to be free or standard."""
 
@@ -103,6 +106,21 @@ class Channel:
                 with suppress(OSError):
                     os.dup2(original.number, descriptor)
 
+    def has_room(self) -> bool:
+        """Whether a write of some kilobytes to the channel does not wait.
+
+        The pages of a pipe are half full at least, so that a quarter of its size takes half of it at most.
+        """
+        if not self.descriptors or identify(self.descriptors[0]) != self.identity:
+            return True
+        held = waiting(self.reader.number)
+        if self.is_terminal:
+            poller = select.poll()
+            poller.register(self.descriptors[0], select.POLLOUT)
+            return not held and bool(poller.poll(0))
+        size = fcntl.fcntl(self.reader.number, getattr(fcntl, "F_GETPIPE_SZ", 1032))
+        return size >= _SMALL_PIPE and 4 * held <= size
+
     def close(self) -> None:
         """Close everything of ours."""
         self.reader.close()
@@ -163,6 +181,14 @@ def _open_terminal(original: int) -> tuple[int, int]:
         os.close(writer)
         raise OSError(errno.ENOTTY, "the terminal's settings cannot be read") from error
     return reader, writer
+
+
+def waiting(reader: int) -> int:
+    """Bytes that can be read now."""
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, b"\0" * 4))[0])
+    except OSError:
+        return 0
 
 
 def copy_size(source: int, target: int) -> None:

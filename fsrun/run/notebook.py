@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from fsrun.run.descriptors import Held
@@ -15,13 +16,19 @@ from fsrun.run.descriptors import Held
 _KERNELS = ("ipykernel", "google.colab", "xeus_python", "pyodide_kernel")
 
 
-class Forwarding:
-    """Stands for ``sys.<name>``; all but ``write`` and ``writelines`` is the inner stream's."""
+def is_notebook(stream: object) -> bool:
+    """Whether a standard stream is a notebook kernel's own."""
+    return type(stream).__module__.startswith(_KERNELS) and hasattr(stream, "write")
 
-    def __init__(self, name: str, inner: Any, writer: Held) -> None:
+
+class Forwarding:
+    """Stands for ``sys.<name>``, with a copy of what is written to ``writer``; the rest is the inner stream's."""
+
+    def __init__(self, name: str, writer: Held) -> None:
         self._fsrun_name = name
-        self._fsrun_inner = inner
+        self._fsrun_inner = getattr(sys, name)
         self._fsrun_writer = writer
+        setattr(sys, name, self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fsrun_inner, name)
@@ -36,7 +43,7 @@ class Forwarding:
             pass
         return result
 
-    def writelines(self, lines: Any) -> None:
+    def writelines(self, lines: Iterable[str]) -> None:
         """Write each."""
         for line in lines:
             self.write(line)
@@ -45,17 +52,3 @@ class Forwarding:
         """Put the inner stream back, where this still stands."""
         if getattr(sys, self._fsrun_name, None) is self:
             setattr(sys, self._fsrun_name, self._fsrun_inner)
-
-
-def forward(name: str, writer: Held | None) -> Forwarding | None:
-    """Stand in front of ``sys.<name>`` where it is a notebook's stream, else return None.
-
-    Without a ``writer`` nothing is changed: the answer tells whether it would be.
-    """
-    stream = getattr(sys, name, None)
-    if not type(stream).__module__.startswith(_KERNELS) or not hasattr(stream, "write"):
-        return None
-    forwarding = Forwarding(name, stream, writer or Held(-1))
-    if writer is not None:
-        setattr(sys, name, forwarding)
-    return forwarding

@@ -6,25 +6,23 @@ when the original is gone. Leaves to others: the log (``consolelog``), the job's
 job that records its console, so it loads nothing beyond the standard library, and the most of that late.
 
 Words on the control socket, each closed by a NUL byte. To this process: ``log <path>``, ``end``, ``stop``,
-``drop <i>``. From it: ``ready``, ``broken <i>``, ``note <text>``, ``closed``, ``over``.
+``drop <i>``. From it: ``ready``, ``broken <i>``, ``note <text>``, ``passed``, ``closed``,
+``over``.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
 import socket
-import struct
 import sys
-import termios
 import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fsrun.run.descriptors import Held, copy_size
+from fsrun.run.descriptors import Held, copy_size, waiting
 
 if TYPE_CHECKING:
     from fsrun.disk.fs import LogFile
@@ -185,14 +183,6 @@ class Relay:
         copy_size(self.original, self.reader)
 
 
-def waiting(descriptor: int) -> int:
-    """Bytes that can be read now."""
-    try:
-        return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0])
-    except OSError:
-        return 0
-
-
 class Hub:
     """The channels, the log and the wire of one process."""
 
@@ -242,7 +232,7 @@ class Hub:
                     poller.unregister(descriptor)
         self._log.end()
         self._log.wait(LAST_LOG_WAIT)
-        self.wire.say("closed", "over")
+        self.wire.say("passed", "closed", "over")
 
     def _hear(self) -> bool:
         """Obey the job; False where it is gone."""
@@ -269,6 +259,7 @@ class Hub:
         """The job's run has ended: what it printed until now goes into the log, which is then closed."""
         for relay in self._relays:
             self._await_passed(relay)
+        self.wire.say("passed")
         self._log.end()
         if self._log.wait(LAST_LOG_WAIT):
             self.wire.say("closed")

@@ -456,6 +456,20 @@ child.communicate(b"\\n")
     assert log(tmp_path) == ""
 
 
+def test_a_reader_that_is_stuck_gets_all_of_it_later_in_order(tmp_path: Path) -> None:
+    code = """
+for i in range(19_000): print("x" * 59)  # more than the reader's pipe holds, and about as much as ours
+run.finish()
+os.write(2, b"finished\\n")
+print("last")
+"""
+    with program(code, tmp_path) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"finished\n"
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (0, (b"x" * 59 + b"\n") * 19_000 + b"last\n")
+
+
 def test_signals_for_the_whole_group_leave_the_relay_to_its_work(tmp_path: Path) -> None:
     code = """
 for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT"):
