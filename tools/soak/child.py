@@ -66,7 +66,8 @@ class Job:
         usual = {name: p.default for name, p in inspect.signature(init).parameters.items()}
         arguments = usual | {
             "project": s["project"], "run_id": s["run"], "job": s["job"], "config": {"life": self.life},
-            "root": s["root"], "handover": s.get("handover"), "timeout": s["timeout"], "ranks": "alone", "capture": False,
+            "root": s["root"], "handover": s.get("handover"), "timeout": s["timeout"], "ranks": "alone",
+            "capture": False,
         }  # fmt: skip
         self.note("opening", job=s["job"], host=s["host"])
         self.live = open_live(arguments, self._fs, self._clock)
