@@ -5,7 +5,7 @@ when it is done, and a row that is being rewritten (a progress bar) once in ten 
 and other commands are dropped; bytes that are no UTF-8 become ``\xff``; a line is cut at a limit. Leaves to others:
 where the text goes, the clock, marks that hide or turn text (who prints it takes care of them).
 
-protocol.md: 6.13 (console).
+protocol.md: 6.15 (console).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Leaves to others: the bytes (``relay``, ``consolelog``), the descriptors (``desc
 One thread waits here from the start, since none can be started while the interpreter shuts down. The reading ends stay
 open in this process: a killed relay costs no output and no broken pipe.
 
-protocol.md: 2 (tree), 6.13 (console).
+protocol.md: 2 (tree), 6.15 (console).
 """
 
 from __future__ import annotations

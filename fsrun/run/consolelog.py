@@ -4,7 +4,7 @@ Does: takes pieces of output without ever waiting, renders them, appends the lin
 hangs or is full, lines beyond the buffer are left out, and one line says how many. Leaves to others: the output itself
 (``relay``), the rendering (``core.render``). Loads nothing beyond the standard library.
 
-protocol.md: 6.13 (console).
+protocol.md: 6.15 (console).
 """
 
 from __future__ import annotations
