@@ -14,7 +14,8 @@ import heapq
 import math
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -34,8 +35,10 @@ from fsrun.run.markers import marker_of
 from fsrun.run.succession import holder_of
 
 Kind = Literal["look", "tidy"]
-LOOKERS = 4
-TIDIERS = 2
+CREW = 4
+MAX_CREW = 24
+_HANGS = 10.0
+"""Seconds after which a worker is no longer counted on."""
 _NASCENT = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 10.0, 30.0)
 """When to look again at a folder that is about to become a run; then it is left to the next sweep."""
 _AFTER_ERROR = 5.0
@@ -63,29 +66,43 @@ class Watched:
 
 
 class Workers:
-    """Threads that do what may hang. ``at_work``: what each does, and since when."""
+    """Threads that do what may hang; where all of a kind hang, more are started, up to a limit."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._queues: dict[Kind, queue.SimpleQueue[tuple[Callable[[Watched], None], Watched]]] = {}
+        self._queues: dict[Kind, queue.SimpleQueue[tuple[Callable[[Watched], None], Watched]]] = {
+            "look": queue.SimpleQueue(),
+            "tidy": queue.SimpleQueue(),
+        }
+        self._crews: dict[Kind, list[str]] = {"look": [], "tidy": []}
         self.at_work: dict[str, tuple[str, str, float]] = {}
-        crew: tuple[tuple[Kind, int], ...] = (("look", LOOKERS), ("tidy", TIDIERS))
-        for kind, number in crew:
-            self._queues[kind] = queue.SimpleQueue()
-            for i in range(number):
-                name = f"fsrun-{kind}-{i}"
-                threading.Thread(target=self._work, args=(kind, name), name=name, daemon=True).start()
+        """By thread: what it does, with which folder, since when."""
 
     def submit(self, kind: Kind, work: Callable[[Watched], None], run: Watched) -> None:
         """Have a worker do it."""
         self._queues[kind].put((work, run))
+        crew, begun = self._crews[kind], self._clock.monotonic() - _HANGS
+        busy = [self.at_work.get(name) for name in crew]
+        if len(crew) < CREW or (len(crew) < MAX_CREW and all(b is not None and b[2] < begun for b in busy)):
+            name = f"fsrun-{kind}-{len(crew)}"
+            crew.append(name)
+            threading.Thread(target=self._work, args=(kind, name), name=name, daemon=True).start()
+
+    @contextmanager
+    def doing(self, what: str, path: str) -> Iterator[None]:
+        """Note what this thread does, for the status."""
+        name = threading.current_thread().name
+        self.at_work[name] = what, path, self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self.at_work.pop(name, None)
 
     def _work(self, kind: Kind, name: str) -> None:
         while True:
             work, run = self._queues[kind].get()
-            self.at_work[name] = kind, run.path, self._clock.monotonic()
-            work(run)
-            del self.at_work[name]
+            with self.doing(kind, run.path):
+                work(run)
 
 
 class Keeper:
@@ -194,14 +211,19 @@ class Keeper:
             if run.local and any(identity.proved_dead(holder, self.me) for holder in list(run.local)):
                 self.call(run.path)
 
+    def doing(self, what: str, path: str) -> AbstractContextManager[None]:
+        """Note what this thread does with a folder that may hang."""
+        return nullcontext() if self._workers is None else self._workers.doing(what, path)
+
     # One listing.
 
     def _look(self, run: Watched) -> None:
         due: float | None = None
         try:
-            due = self._list(run)
-        except (FileNotFoundError, NotADirectoryError):
-            due = self._not_there(run)
+            try:
+                due = self._list(run)
+            except (FileNotFoundError, NotADirectoryError):
+                due = self._not_there(run)
         except OSError as error:
             self.journal.problem(run.path, f"cannot be listed: {error.strerror or error}")
             due = self.clock.monotonic() + _AFTER_ERROR if run.observed.is_live else None
@@ -267,6 +289,8 @@ class Keeper:
 
     def _not_there(self, run: Watched) -> float | None:
         """No run (yet), or no run any more."""
+        if run.observed.signature is not None and not scan.is_gone(self.fs, self.root, run.path):
+            return self.clock.monotonic() + _AFTER_ERROR
         with self._mutex:
             if run.observed.signature is not None or run.tries >= len(_NASCENT):
                 run.observed = Observed()

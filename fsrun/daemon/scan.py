@@ -73,6 +73,19 @@ def _folders(fs: FileSystem, path: str, problem: Problem) -> list[str]:
         return []
 
 
+def is_gone(fs: FileSystem, root: str, run_dir: str) -> bool:
+    """Whether a run that was there is not: listings say so, since an error of one that was stale does not.
+
+    Raises ``OSError`` where the root cannot be listed.
+    """
+    folder = root
+    for name in [*run_dir.removeprefix(root).strip("/").split("/"), layout.JOBS]:
+        if name and name not in fs.names(folder):
+            return True
+        folder = f"{folder}/{name}" if name else folder
+    return False
+
+
 def is_run(chains: Mapping[str, Chain]) -> bool:
     """Whether main was opened once (protocol.md 4.1)."""
     return MAIN in chains and chains[MAIN].highest > 0
@@ -109,8 +122,9 @@ def look_at(fs: FileSystem, clock: Clock, run_dir: str, known: Locks, me: Holder
             continue
         if lock is not None and identity.proved_dead(holder_of(lock), me):
             dead.add(job)
-    for key in [key for key in known if key[0] not in chains or chains[key[0]].highest != key[1]]:
-        del known[key]
+    for job, session in list(known):
+        if job not in chains or chains[job].highest != session or chains[job].closed:
+            del known[job, session]
     return Look(started, ended, chains, locks, frozenset(dead), barred)
 
 

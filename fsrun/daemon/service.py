@@ -151,8 +151,7 @@ class _Serving:
         return max((lock.timeout for lock in watched), default=0.0)
 
     def _hint(self, folder: str, name: str) -> None:
-        if self._sweeper.rounds:
-            self._sweeper.hint(folder, name)
+        self._sweeper.hint(folder, name)
 
     def _compacted(self, run_dir: str, live: bool, path: str | None, error: str | None) -> None:
         if error is not None:

@@ -79,11 +79,16 @@ class Sweeper:
         seen: set[str] = set()
         self._watch(keeper.root)
         self._watch(f"{keeper.root}/{layout.LIVE}")
-        for path in scan.find_runs(keeper.fs, keeper.root, frozenset(known), keeper.journal.problem):
-            seen.add(path)
-            if len(seen) <= _MAX_PROJECTS or path not in known:
-                self._watch_project(path)
-            self._visit(path)
+        found = scan.find_runs(keeper.fs, keeper.root, frozenset(known), keeper.journal.problem)
+        while True:
+            with keeper.doing("sweep", keeper.root):
+                path = next(found, None)
+                if path is None:
+                    break
+                seen.add(path)
+                if len(seen) <= _MAX_PROJECTS or path not in known:
+                    self._watch_project(path)
+                self._visit(path)
             if wait(pause):
                 return
         for path in self.idle.keys() - seen:
@@ -147,7 +152,8 @@ class Sweeper:
             began = keeper.clock.monotonic()
             run = Watched(path, idle.observed or Observed())
             run.observed.signature = idle.signature
-            keeper.tidy(run)
+            with keeper.doing("tidy", path):
+                keeper.tidy(run)
             if run.observed.is_live or run.observed.tidy_at is not None:
                 keeper.call(path)
             idle.observed = run.observed if run.observed.remembers else None
@@ -161,12 +167,15 @@ class Sweeper:
     def look_at_markers(self) -> None:
         """List the markers of live runs; what is new among them is looked at now. Raises ``OSError``."""
         keeper = self._keeper
-        before = keeper.markers
+        before, keeper.markers = keeper.markers, None
         # Looking up a folder that no listing has shown could hide it from this host for a minute.
         if before is None and layout.LIVE not in keeper.fs.names(keeper.root):
             return
-        now = frozenset(keeper.fs.names(f"{keeper.root}/{layout.LIVE}"))
-        keeper.markers = now
+        try:
+            with keeper.doing("look", f"{keeper.root}/{layout.LIVE}"):
+                now = keeper.markers = frozenset(keeper.fs.names(f"{keeper.root}/{layout.LIVE}"))
+        except (FileNotFoundError, NotADirectoryError):
+            return
         self._watch(f"{keeper.root}/{layout.LIVE}")
         for name in sorted(now - (before or frozenset())):
             self._marked(name)
@@ -199,7 +208,7 @@ class Sweeper:
         parts = below.split("/") if below else []
         if name.startswith("."):
             if not parts and name == layout.LIVE:
-                self._watch(f"{root}/{layout.LIVE}")
+                self._guard(self.look_at_markers)
         elif parts == [layout.LIVE]:
             self._marked(name)
         elif not parts:

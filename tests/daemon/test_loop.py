@@ -382,3 +382,51 @@ def test_a_thousand_live_runs_cost_less_than_280_calls_a_second(tmp_path: Path) 
     fs.reset()
     daemon.live(TIDY_INTERVAL, *jobs, every=5.02)
     assert fs.total / TIDY_INTERVAL / len(jobs) * 1000 < 330
+
+
+def test_a_run_that_is_stale_for_a_moment_is_not_forgotten(tmp_path: Path) -> None:
+    fs = FaultFS()
+    daemon = HandDaemon(tmp_path / "runs", fs)
+    job = Job(daemon.root / "p" / "r")
+    daemon.sweep()
+    daemon.live(20.0, job)
+    fs.fail("names", match="p/r/jobs", error=errno.ENOENT, times=2)
+    daemon.live(20.0, job)
+    assert daemon.keeper.live == 1
+    assert job.ended is None
+    daemon.live(45.0)
+    assert job.ended is not None
+
+
+def test_markers_that_come_back_with_their_root_are_looked_at_again(daemon: HandDaemon) -> None:
+    (daemon.root / ".live").mkdir()
+    (daemon.root / ".live" / "p@r").touch()
+    job = Job(daemon.root / "p" / "r")
+    daemon.sweeper.look_at_markers()
+    daemon.live(1.0, job)
+    assert daemon.keeper.live == 1
+    away = daemon.root.parent / "away"
+    os.rename(daemon.root, away)
+    daemon.root.mkdir()  # as an empty mount point
+    for _ in range(2):
+        daemon.sweeper.look_at_markers()
+    daemon.live(60.0)
+    assert daemon.keeper.runs == {}
+    daemon.root.rmdir()
+    os.rename(away, daemon.root)
+    daemon.sweeper.look_at_markers()
+    daemon.live(1.0)
+    assert daemon.keeper.live == 1
+
+
+def test_a_job_that_has_ended_calls_for_no_looks_although_its_process_is_gone(tmp_path: Path) -> None:
+    me = identity.own()
+    daemon = HandDaemon(tmp_path / "runs", me=me)
+    main, side = Job(daemon.root / "p" / "r"), Job(daemon.root / "p" / "r", "eval", holder=me.to_json())
+    daemon.sweep()
+    daemon.live(10.0, main, side)
+    side.end()
+    daemon.live(10.0, main)
+    run = daemon.keeper.runs[str(main.run)]
+    assert run.local == []
+    assert list(run.locks) == [("main", 1)]
