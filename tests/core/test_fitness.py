@@ -187,3 +187,9 @@ def test_an_overlap_a_process_that_failed_and_too_few_processes_are_told() -> No
     assert "no rename" in of(replace(FIT, trial=failed), "unfit")[0].found
     alone = Trial((Hold(1, "a", 0.0, 2.0),))
     assert of(replace(FIT, trial=alone), "limit")[0].what == "exclusion"
+
+
+def test_options_of_nfs_mean_nothing_elsewhere_and_read_only_does() -> None:
+    local = replace(NFS, kind="ext4", options={"soft": "", "nocto": ""})
+    assert [finding.severity for finding in judge_mount(local)] == ["fit"]
+    assert [finding.severity for finding in judge_mount(replace(local, options={"ro": ""}))] == ["fit", "unfit"]

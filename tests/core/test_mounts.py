@@ -14,6 +14,7 @@ TABLE = r"""
 31 22 0:46 / /mnt/team\040data2 rw - tmpfs tmpfs rw
 32 30 0:47 / /mnt/team\040data/sub ro,relatime - fuse.sshfs me@host: rw,user_id=0
 33 32 0:48 / /mnt/team\040data/sub rw - xfs /dev/vdb rw
+40 22 0:60 / /mnt rw - btrfs /dev/vdc rw
 not a line
 34 22 0:49 / /short - xfs
 """
@@ -26,7 +27,8 @@ def kind_at(path: str) -> str | None:
 
 def test_a_path_is_on_the_deepest_mount_above_it_and_of_equal_ones_on_the_last() -> None:
     assert kind_at("/") == "ext4"
-    assert kind_at("/mnt/other") == "ext4"
+    assert kind_at("/home/other") == "ext4"
+    assert kind_at("/mnt/other") == "btrfs"
     assert kind_at("/mnt/team data") == "nfs4"
     assert kind_at("/mnt/team data/runs/a") == "nfs4"
     assert kind_at("/mnt/team data/sub/x") == "xfs"
@@ -34,7 +36,7 @@ def test_a_path_is_on_the_deepest_mount_above_it_and_of_equal_ones_on_the_last()
 
 def test_a_name_that_only_begins_like_a_mount_point_is_not_below_it() -> None:
     assert kind_at("/mnt/team data2/x") == "tmpfs"
-    assert kind_at("/mnt/team data3/x") == "ext4"
+    assert kind_at("/mnt/team data3/x") == "btrfs"
 
 
 def test_escapes_options_of_both_sides_and_their_values_are_read() -> None:

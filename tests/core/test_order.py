@@ -165,8 +165,9 @@ def test_finished_is_obeyed_for_the_highest_main_session(finished: int | None, m
 def test_an_evaluator_ends_when_nothing_can_come_any_more(
     waiting: bool, held: bool, finished: int | None, main: MainState, silent: float, ends: bool
 ) -> None:
-    why = order.decide_end(waiting=waiting, held=held, finished=finished, main=main, silent=silent, linger=600)
-    assert (why is not None) is ends
+    facts = {"waiting": waiting, "held": held, "finished": finished, "main": main, "silent": silent, "linger": 600.0}
+    assert (order.decide_end(**facts) is not None) is ends  # type: ignore[arg-type]
+    assert order.decide_end(**facts, coming=True) is None, "never while a side job hands over"  # type: ignore[arg-type]
 
 
 def test_lingering_lasts_at_least_four_timeouts() -> None:

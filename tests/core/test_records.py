@@ -34,7 +34,7 @@ def test_a_missing_key_that_the_rules_need_is_named(key: str) -> None:
     [
         ("session", "1"), ("session", True), ("session", None), ("timeout", "30"), ("fence", {"a": -1}),
         ("fence", {"a": "x"}), ("fence", [1]), ("config", None), ("must_understand", "x"), ("must_understand", [1]),
-        ("continues", 1), ("project", 7),
+        ("continues", 1), ("project", 7), ("hands_over", "yes"),
     ],
 )  # fmt: skip
 def test_a_key_of_the_wrong_type_is_named(key: str, value: object) -> None:

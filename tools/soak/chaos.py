@@ -198,7 +198,8 @@ class Round:
                     child.stopped_until = 0.0
                     self.signal(child, signal.SIGCONT)
             for slot in SLOTS:
-                lively = any(c.slot == slot and not c.stopped_until for c in self.children)
+                # Two watchers of one folder may both take a file: there is one at a time.
+                lively = any(c.slot == slot and (slot == "watch" or not c.stopped_until) for c in self.children)
                 if not lively and now() >= self.due[slot] and (slot not in ("watch",) or self._exists()):
                     self.due[slot] = now() + 1.0
                     self.start(slot)
