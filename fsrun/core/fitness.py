@@ -190,8 +190,8 @@ def judge_mount(mount: Mount, what: str = "mount") -> Iterator[Finding]:
         )  # fmt: skip
     if "soft" in options or "softerr" in options:
         yield Finding(
-            what, "limit", "soft: while the server is away operations fail instead of waiting; points then go to a "
-            "local file", "mount it with hard",
+            what, "unfit", "soft: while the server is away a write can fail that it has, and what waited is dropped",
+            "mount it with hard",
         )  # fmt: skip
     slow = {name: options[name] for name in _CACHE_TIMES if _whole(options.get(name, "")) > _USUAL_CACHE}
     if slow:

@@ -85,8 +85,8 @@ def test_an_operation_that_does_not_answer_makes_a_folder_unfit() -> None:
     [
         ({"nocto": ""}, "unfit", "nocto"),
         ({"ro": ""}, "unfit", "read-only"),
-        ({"soft": ""}, "limit", "soft"),
-        ({"softerr": ""}, "limit", "soft"),
+        ({"soft": ""}, "unfit", "soft"),
+        ({"softerr": ""}, "unfit", "soft"),
         ({"actimeo": "600"}, "limit", "actimeo=600"),
         ({"acregmax": "61", "acdirmax": "60"}, "limit", "acregmax=61:"),
         ({"noac": ""}, "fit", "noac"),

@@ -114,7 +114,8 @@ class Round:
         }  # fmt: skip
 
     def _environment(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("FSRUN", "SLURM", "OMPI", "PMI", "NOTIFY"))}
+        foreign = ("FSRUN_", "SLURM", "OMPI", "PMI", "NOTIFY")
+        kept = {k: v for k, v in os.environ.items() if k == "FSRUN_CI_MARK" or not k.startswith(foreign)}
         return kept | {
             "PYTHONPATH": str(REPO), "FSRUN_SPILL": str(self.place.local / "spill"), "FSRUN_TIMEOUT": str(self.timeout),
             "XDG_RUNTIME_DIR": str(self.place.local / "runtime"), "FSRUN_CAPTURE": "0", "FSRUN_COMPACT": "0",
