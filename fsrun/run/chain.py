@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fsrun.core import codec, layout, sessions
-from fsrun.core.errors import InvalidError
 from fsrun.core.layout import JobFile
-from fsrun.core.records import MAJOR, PROTOCOL, End, Holder, Lock, major, rfc3339
+from fsrun.core.records import End, Holder, Lock, rfc3339
 from fsrun.core.sessions import Chain, CompleteLines
+from fsrun.core.versions import decode_lock
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
@@ -22,8 +22,6 @@ from fsrun.disk.store import Store
 Counted = Callable[[FileSystem, str], Mapping[str, int]]
 """``(fs, run folder)`` -> bytes that a data.parquet there has consumed, by path in the run folder."""
 
-UNDERSTOOD: frozenset[str] = frozenset()
-"""What ``must_understand`` may name."""
 _PIECE = 4 << 20
 
 
@@ -44,16 +42,7 @@ def read_lock(store: Store, job: str, session: int) -> Lock | None:
     """
     path = layout.join(layout.JOBS, layout.lock_name(job, session))
     value = store.record(path)
-    if value is None:
-        return None
-    # Looked at before the rest: a newer protocol may use other types.
-    protocol, words = value.get("protocol"), value.get("must_understand") or []
-    if major(protocol) != MAJOR or not isinstance(words, list) or not all(w in UNDERSTOOD for w in words):
-        raise InvalidError(
-            f"{store.path(path)}: protocol {protocol}{f', with {words}' if words else ''} is not one that this version "
-            f"of fsrun may write under ({PROTOCOL}): upgrade fsrun"
-        )
-    return Lock.from_json(value)
+    return None if value is None else decode_lock(value, store.path(path))
 
 
 def read_end(store: Store, job: str, session: int) -> End | None:

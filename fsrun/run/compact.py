@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsrun.core import layout, sessions
+from fsrun.core.errors import InvalidError
 from fsrun.core.ids import MAIN
 from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.disk.store import Store
@@ -18,7 +19,8 @@ def compact(run_dir: str, fs: FileSystem | None = None) -> str | None:
     """Bring the data.parquet of a run up to date; returns its path, or None where the run has no scalars.
 
     For a live run too: it is a cache then. What is there already is kept as long as it may be used. Raises ``OSError``
-    where the folder cannot be written; the old file stays.
+    where the folder cannot be written, ``InvalidError`` where this version must not write to the run; the old file
+    stays.
 
     After a crash: the old file or the new one, and perhaps a hidden temporary.
     """
@@ -28,6 +30,8 @@ def compact(run_dir: str, fs: FileSystem | None = None) -> str | None:
     fs = fs or LocalFileSystem()
     loader = Loader(fs, run_dir)
     snapshot = loader.load()
+    for lock, why in loader.refusals.items():
+        raise InvalidError(f"{run_dir}/{lock}: {why}")
     path = f"{run_dir}/{layout.DATA}"
     if snapshot.compacted:
         return path

@@ -29,6 +29,7 @@ from fsrun.core.scalars import (
     read_sessions,
     sources,
 )
+from fsrun.core.versions import refusal
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.logs import PIECE, POINTS, LogReader, line_numbers, read_pieces
 from fsrun.disk.segments import Consumed, open_segment
@@ -101,6 +102,8 @@ class Loader:
         self.fs = fs
         self.run_dir = run_dir
         self.problems = problems or Problems()
+        self.refusals: dict[str, str] = {}
+        """Why this version must not write to the run, by the path of the lock that says so."""
 
     def path(self, *parts: str) -> str:
         """Absolute path of something in the run folder."""
@@ -121,6 +124,10 @@ class Loader:
                 record = codec.decode_record(self.fs.read(self.path(path)))
                 if record is None:
                     raise InvalidError("not whole: no newline at its end, or no JSON object")
+                why = refusal(record)
+                if why is not None:
+                    self.refusals[path] = why
+                    self.problems.add(path, None, why)
                 lock = Lock.from_json(record)
                 if (lock.job, lock.session) != (file.job, file.session):
                     raise InvalidError(f"names session {lock.session} of {lock.job}")

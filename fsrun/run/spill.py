@@ -19,8 +19,9 @@ from typing import ClassVar
 from fsrun.core import codec, layout
 from fsrun.core.errors import InvalidError
 from fsrun.core.lines import complete_prefix
-from fsrun.core.records import PROTOCOL, Lock, Record, _a, _int, _text
+from fsrun.core.records import PROTOCOL, Record, _a, _int, _text
 from fsrun.core.scalars import Source, read_sessions, sources
+from fsrun.core.versions import decode_lock
 from fsrun.disk.fs import FileSystem, LocalFileSystem, LogFile
 from fsrun.disk.store import Store
 
@@ -232,7 +233,7 @@ def _drop_counted(store: Store, spill: Found, missing: dict[bytes, None]) -> Non
         if parsed and parsed.kind == "lock" and parsed.job == spill.job and parsed.session >= spill.session:
             record = store.record(f"{layout.JOBS}/{name}")
             if record is not None:
-                locks.append(Lock.from_json(record))
+                locks.append(decode_lock(record, store.path(layout.JOBS, name)))
     sessions = read_sessions(locks)
     for source in sources(store.names(layout.SCALARS)):
         if source.job == spill.job and source.session >= spill.session and missing:

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from fsrun.core.errors import InvalidError
 from fsrun.disk import identity
-from fsrun.run.check import check_run
+from fsrun.run.check import apply_fixes, check_run
 from fsrun.run.compact import compact
 from tests.support import build
 from tests.support.command import fsrun
@@ -341,6 +342,33 @@ def test_fix_closes_what_is_proved_dead_and_brings_its_work_home(
     view = json.loads((run.path / "run.json").read_text())
     assert (view["status"], view["step"]) == ("crashed", 11)
     assert "step" in fsrun("export", "big", "-o", "-", "--format", "csv", root=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    "foreign", [{"protocol": "2.0"}, {"must_understand": ["magic"]}, {"protocol": None}], ids=["major", "word", "none"]
+)
+def test_a_run_of_a_newer_protocol_is_read_and_never_written(
+    foreign: dict[str, Any], run: build.RunFolder, tmp_path: Path
+) -> None:
+    run.lock("eval", 2, **foreign)
+    run.end("eval", 2)
+    run.beat("eval", 1)
+    run.write("run.json", {"session": 1, "status": "finished"})
+    run.write("claimed/eval.1/1/x_1.pt", b"x")
+    run.log("main", 2, build.line(9, loss=1))
+    before = run.tree()
+    result = fsrun("check", "big", "--fix", "--yes", root=tmp_path)
+    assert result.exit_code == 5
+    assert "jobs/eval.2.lock: protocol" in result.stdout
+    assert "upgrade fsrun" in result.stdout
+    assert ": done" not in result.stdout
+    result = fsrun("compact", "big", root=tmp_path)
+    assert result.exit_code == 5
+    assert "jobs/eval.2.lock: protocol" in result.stderr
+    with pytest.raises(InvalidError, match="upgrade fsrun"):
+        list(apply_fixes(check_run(str(run.path))))
+    assert run.tree() == before
+    assert "9" in fsrun("export", "big", "-o", "-", "--format", "csv", root=tmp_path).stdout
 
 
 def test_fix_touches_no_session_that_may_be_alive(run: build.RunFolder, tmp_path: Path) -> None:

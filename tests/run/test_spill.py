@@ -24,7 +24,7 @@ TOKEN = "0" * 16
 def make_run(path: Path, *sessions: int) -> build.RunFolder:
     run = build.RunFolder(path)
     for n in sessions:
-        lock = {"job": "main", "session": n, "token": TOKEN if n == 1 else "1" * 16, "timeout": 30.0}
+        lock = {"protocol": "1.0", "job": "main", "session": n, "token": TOKEN if n == 1 else "1" * 16, "timeout": 30.0}
         run.write(f"jobs/main.{n}.lock", lock)
     return run
 
@@ -94,7 +94,10 @@ def test_lines_past_the_fence_do_not_count_and_are_brought(tmp_path: Path) -> No
     run, folder = make_run(tmp_path / "run", 1), tmp_path / "s"
     run.write("scalars/main.1.jsonl", build.lines(range(3)))
     fence = {"scalars/main.1.jsonl": len(build.lines(range(1)))}
-    run.write("jobs/main.2.lock", {"job": "main", "session": 2, "token": "1" * 16, "timeout": 30.0, "fence": fence})
+    run.write(
+        "jobs/main.2.lock",
+        {"protocol": "1.0", "job": "main", "session": 2, "token": "1" * 16, "timeout": 30.0, "fence": fence},
+    )
     spill(folder, run, build.lines(range(3)))
     assert bring(run, folder) == [("scalars/main.1.s0.jsonl", 2)]
 

@@ -7,12 +7,13 @@ stands: what is half done by a session that may be alive is no finding.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fsrun.core import layout
-from fsrun.core.errors import NotFoundError
+from fsrun.core.errors import InvalidError, NotFoundError
 from fsrun.core.ids import MAIN
 from fsrun.disk.fs import FileSystem, LocalFileSystem
-from fsrun.run.check.finding import Finding, Fix, Picture, take_picture
+from fsrun.run.check.finding import VERSIONS, Finding, Fix, Picture, take_picture
 from fsrun.run.check.leftovers import check_leftovers
 from fsrun.run.check.logs import check_logs
 from fsrun.run.check.queue import check_queue
@@ -26,7 +27,8 @@ _ORDER = {"error": 0, "warning": 1, "note": 2}
 def check_run(path: str, fs: FileSystem | None = None) -> list[Finding]:
     """Return what is not as protocol.md says in the run folder ``path``, errors first.
 
-    Raises ``NotFoundError`` where no run stands there.
+    Where this version must not write to the run, no finding has a repair. Raises ``NotFoundError`` where no run stands
+    there.
     """
     fs = fs or LocalFileSystem()
     picture = _look(fs, path)
@@ -35,6 +37,8 @@ def check_run(path: str, fs: FileSystem | None = None) -> list[Finding]:
         # A live run moves between two listings: what a second look does not find again was such a move.
         again = {(f.file, f.line, f.rule) for f in _look(fs, path).findings}
         found = [f for f in found if (f.file, f.line, f.rule) in again]
+    if any(finding.rule == VERSIONS for finding in found):
+        found = [replace(finding, fix=None) for finding in found]
     return sorted(found, key=lambda finding: _ORDER[finding.severity])
 
 
@@ -52,8 +56,12 @@ def _look(fs: FileSystem, path: str) -> Picture:
 def apply_fixes(findings: list[Finding]) -> Iterator[tuple[Finding, str | None]]:
     """Make the repairs in their order; yields each finding with what went wrong, or None.
 
+    Raises ``InvalidError`` where this version must not write to the run.
     After a crash: those yielded are made; checking again finds the rest.
     """
+    for finding in findings:
+        if finding.rule == VERSIONS:
+            raise InvalidError(f"{finding.file}: {finding.message}")
     for finding in sorted((f for f in findings if f.fix), key=lambda f: f.fix.stage if f.fix else 0):
         assert finding.fix is not None
         try:

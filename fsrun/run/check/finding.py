@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeVar
 
 from fsrun.core import codec, layout
 from fsrun.core.errors import InvalidError
-from fsrun.core.records import MAJOR, End, Holder, Lock, Record, major
+from fsrun.core.records import PROTOCOL, End, Holder, Lock, Record
 from fsrun.core.sessions import Chain, look_all
+from fsrun.core.versions import refusal
 from fsrun.disk import identity
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
@@ -17,8 +18,8 @@ from fsrun.disk.store import Store
 Severity = Literal["error", "warning", "note"]
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
-UNDERSTOOD: frozenset[str] = frozenset()
-"""Words of ``must_understand`` that this program knows."""
+VERSIONS = "10"
+"""The section whose findings say that this version must not write to the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,8 @@ class Picture:
             what = "is cut short" if not data.endswith(b"\n") else "is no JSON object"
             self.report("error", shown, "6", what, "restore it from a copy; readers take it for not there yet")
             return None
-        self._check_version(shown, value)
+        # Of other records than locks, who wrote them by hand may have left it out.
+        self._check_version(shown, value if kind is Lock else {"protocol": PROTOCOL} | value)
         try:
             return kind.from_json(value)
         except InvalidError as error:
@@ -131,14 +133,9 @@ class Picture:
             return None
 
     def _check_version(self, shown: str, value: dict[str, Any]) -> None:
-        if major(value.get("protocol", "1.0")) != MAJOR:
-            message = f"protocol {value.get('protocol')!r} is not known here"
-            self.report("error", shown, "10", message, "read it with a newer fsrun; this one does not write to it")
-        asked = value.get("must_understand", [])
-        unknown = [word for word in asked if word not in UNDERSTOOD] if isinstance(asked, list) else [asked]
-        if unknown:
-            message = f"asks to understand {unknown[0]!r}, which is not known here"
-            self.report("error", shown, "10", message, "read it with a newer fsrun; this one does not write to it")
+        why = refusal(value)
+        if why is not None:
+            self.report("error", shown, VERSIONS, why, "read it with a newer fsrun; this one does not write to it")
 
 
 def read_holder(lock: Lock) -> Holder | None:
