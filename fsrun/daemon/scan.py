@@ -40,9 +40,12 @@ _TEMP_FOLDERS = (
 )
 
 
-def find_runs(fs: FileSystem, root: str, known: Collection[str], problem: Problem) -> Iterator[str]:
+def find_runs(
+    fs: FileSystem, root: str, known: Collection[str], enter: Callable[[str], None], problem: Problem
+) -> Iterator[str]:
     """Yield the folders below ``root`` (or itself) that hold a ``jobs/``; ``known`` ones without a look inside.
 
+    Empty ones as well: that is how a run begins. ``enter`` is called with each folder of the root before it is listed.
     Raises ``OSError`` where the root cannot be listed.
     """
     tops = fs.scan(root)
@@ -53,24 +56,26 @@ def find_runs(fs: FileSystem, root: str, known: Collection[str], problem: Proble
         if not is_folder or top.startswith("."):
             continue
         path = f"{root}/{top}"
-        inside = [] if path in known else _folders(fs, path, problem)
-        if path in known or layout.JOBS in inside:
+        enter(path)
+        inside = None if path in known else _listed(fs, path, problem)
+        if inside is None or inside.get(layout.JOBS):
             yield path
             continue
-        for name in inside:
+        for name in sorted(name for name, is_folder in inside.items() if is_folder and not name.startswith(".")):
             run = f"{path}/{name}"
-            if run in known or (not name.startswith(".") and layout.JOBS in _folders(fs, run, problem)):
+            if run in known or not (found := _listed(fs, run, problem)) or found.get(layout.JOBS):
                 yield run
 
 
-def _folders(fs: FileSystem, path: str, problem: Problem) -> list[str]:
+def _listed(fs: FileSystem, path: str, problem: Problem) -> dict[str, bool]:
+    """What stands in a folder: name, and whether it is a folder. What cannot be listed is no run."""
     try:
-        return sorted(name for name, is_folder in fs.scan(path) if is_folder)
+        return dict(fs.scan(path))
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        pass
     except OSError as error:
         problem(path, f"cannot be listed: {error.strerror or error}")
-        return []
+    return {"": False}
 
 
 def is_gone(fs: FileSystem, root: str, run_dir: str) -> bool:

@@ -25,7 +25,6 @@ _MAX_PAUSE = 0.05
 _SHARE = 150.0
 """An idle run is looked through after a pause of so many times what the last one took: under 0.7% of a core."""
 _MAX_REST = 5.0
-_MAX_PROJECTS = 40
 
 
 @dataclass(slots=True)
@@ -79,15 +78,13 @@ class Sweeper:
         seen: set[str] = set()
         self._watch(keeper.root)
         self._watch(f"{keeper.root}/{layout.LIVE}")
-        found = scan.find_runs(keeper.fs, keeper.root, frozenset(known), keeper.journal.problem)
+        found = scan.find_runs(keeper.fs, keeper.root, frozenset(known), self._watch, keeper.journal.problem)
         while True:
             with keeper.doing("sweep", keeper.root):
                 path = next(found, None)
                 if path is None:
                     break
                 seen.add(path)
-                if len(seen) <= _MAX_PROJECTS or path not in known:
-                    self._watch_project(path)
                 self._visit(path)
             if wait(pause):
                 return
@@ -107,12 +104,15 @@ class Sweeper:
         try:
             chains = sessions.look_all(keeper.fs.names(f"{path}/{layout.JOBS}"))
         except (FileNotFoundError, NotADirectoryError):
-            self.idle.pop(path, None)
+            if self.idle.pop(path, None) is None:
+                keeper.call(path)  # one that begins
             return
         except OSError as error:
             keeper.journal.problem(path, f"cannot be listed: {error.strerror or error}")
             return
         if not scan.is_run(chains):
+            self._watch(f"{path}/{layout.JOBS}")
+            keeper.call(path)
             return
         signature = signature_of(chains.values())
         if not all(closed for _, _, closed in signature):
@@ -230,9 +230,6 @@ class Sweeper:
 
     def _watch_jobs(self, run: Watched) -> None:
         self._watch(f"{run.path}/{layout.JOBS}")
-
-    def _watch_project(self, path: str) -> None:
-        self._watch(path.rpartition("/")[0])
 
     def _watch(self, folder: str) -> None:
         if self._hints is not None:

@@ -430,3 +430,18 @@ def test_a_job_that_has_ended_calls_for_no_looks_although_its_process_is_gone(tm
     run = daemon.keeper.runs[str(main.run)]
     assert run.local == []
     assert list(run.locks) == [("main", 1)]
+
+
+@pytest.mark.parametrize("made", ["p", "p/r", "p/r/jobs"])
+def test_a_run_that_begins_while_the_root_is_swept_is_found_soon(daemon: HandDaemon, made: str) -> None:
+    (daemon.root / made).mkdir(parents=True)
+    watched: list[str] = []
+    daemon.sweeper._watch = watched.append  # type: ignore[method-assign,assignment]
+    daemon.sweep()
+    assert str(daemon.root / "p") in watched
+    daemon.live(0.1)
+    Job(daemon.root / "p" / "r")
+    if made == "p":
+        daemon.sweeper.hint(str(daemon.root / "p"), "r")
+    daemon.live(0.2)
+    assert daemon.keeper.live == 1
