@@ -1,8 +1,8 @@
 """The child process in which a user's function runs: ``python -m fsrun.adapters.worker FILE.py:NAME READ WRITE``.
 
 Reads one request a line from descriptor READ and answers one line on WRITE. The function is loaded once: a model stays
-loaded between entries. Standard output and error stay the user's. Whatever the function does, the parent sees an
-answer or the end of this process; when the parent dies this process goes too.
+loaded between entries. Standard output and error lead where the parent's lead. Whatever the function does, the parent
+sees an answer or the end of this process; when the parent dies this process goes too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import orjson
 
 from fsrun.adapters.evaluation import EvaluationError, Request, SkipEvaluation, result_of
 from fsrun.core import codec
+from fsrun.run.descriptors import follow
 
 TRACEBACK_LIMIT = 20_000
 
@@ -133,6 +134,7 @@ def main(spec: str, read: int, write: int) -> None:
     _send(write, answer)
     while True:
         request = Request(**orjson.loads(incoming.get()))
+        follow(os.getppid())
         answer = call(function, request)
         signal.setitimer(signal.ITIMER_REAL, 0)
         os.chdir(home)

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import select
+import stat
 import struct
 import termios
 from collections.abc import Sequence
@@ -148,6 +149,23 @@ def open_channels() -> list[Channel]:
             channel.close()
         raise
     return channels
+
+
+def follow(pid: int) -> None:
+    """Lead standard output and error where those of process ``pid`` lead now, if that is a pipe or a terminal.
+
+    For a process that was started before its parent began to record. Nothing changes where that cannot be found out.
+    """
+    for descriptor in (1, 2):
+        path = f"/proc/{pid}/fd/{descriptor}"
+        with suppress(OSError):
+            facts = os.stat(path)
+            is_stream = stat.S_ISFIFO(facts.st_mode) or stat.S_ISCHR(facts.st_mode)
+            if is_stream and (facts.st_dev, facts.st_ino, facts.st_rdev) != identify(descriptor):
+                opened = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+                os.set_blocking(opened, True)
+                os.dup2(opened, descriptor)
+                os.close(opened)
 
 
 def _is_written(descriptor: int) -> bool:

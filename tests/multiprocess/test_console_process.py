@@ -188,6 +188,38 @@ def test_a_side_job_records_too(tmp_path: Path) -> None:
     assert log(tmp_path, "eval") == "evaluating\n"
 
 
+@pytest.mark.parametrize(
+    ("option", "how", "printed"),
+    [
+        ("--function", "mine.py:f", ["Python", "shell"]),
+        ("--command", """echo {path}; echo '{{"x": 1}}' > {out}""", ["queue.pt"]),
+    ],
+)
+def test_what_an_evaluation_prints_is_the_console_of_its_job(
+    tmp_path: Path, option: str, how: str, printed: list[str]
+) -> None:
+    code = """
+for n in range(2): open(f"{n}.queue.pt", "w").write("x" * n); run.enqueue(f"{n}.queue.pt", step=n)
+run.finish_queue()
+"""
+    assert run(code, tmp_path)[0] == 0
+    (tmp_path / "mine.py").write_text(
+        "import os\ndef f(path): print('Python'); os.system('echo shell'); return {'x': 1}"
+    )
+    result = subprocess.run(
+        [sys.executable, "-m", "fsrun", "eval", "big", option, how],
+        cwd=tmp_path,
+        env=recording(tmp_path),
+        capture_output=True,
+        timeout=PATIENCE,
+        text=True,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert sorted(log(tmp_path, "eval").splitlines()) == sorted(result.stdout.splitlines())
+    for text in printed:
+        assert result.stdout.count(f"{text}\n") == 2
+
+
 def test_off_is_off(tmp_path: Path) -> None:
     assert (
         run("print(len(os.listdir('/proc/self/task')))", tmp_path, env=recording(tmp_path, FSRUN_CONSOLE="0"))[0] == 0
