@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from fsrun.core import queue
-from fsrun.core.errors import HeldError
+from fsrun.core.errors import HeldError, NotFoundError
 from fsrun.core.order import MainState, Waiting, step_of_name
 from fsrun.core.queue import Claim
 from fsrun.core.records import Meta, rfc3339
@@ -97,13 +97,13 @@ class Attempts:
         return self._moves.unit.path(entry.claim.path)
 
     def persist(self, action: Callable[[], T]) -> T:
-        """Do it; while the folder cannot be used, again for up to 30 s."""
+        """Do it; while the folder cannot be used, or the unit was not found, again for up to 30 s."""
         started = self._clock.monotonic()
         pause = 0.2
         while True:
             try:
                 return action()
-            except OSError:
+            except (OSError, NotFoundError):
                 if self._clock.monotonic() - started >= FINISH_WAIT:
                     raise
             self._clock.sleep(pause)
