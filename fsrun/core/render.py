@@ -93,7 +93,7 @@ class Renderer:
         A row is done once the cursor stayed below it for half a second, or for ten where rows are being rewritten.
         """
         self._now = now
-        if now - self._low_since >= (_HOLD_LIVE if now - self._up_at < _LIVE else _HOLD):
+        if now - self._low_since >= (_HOLD_LIVE if self._is_live else _HOLD):
             self._commit(self._low)
             self._low, self._low_since = self._row, now
         for row in self._rows:
@@ -104,6 +104,17 @@ class Renderer:
                     row.shown = line
                 row.since = now
         return self._take()
+
+    def give_way(self, now: float) -> str:
+        """Return the lines above the cursor, unless rows are being rewritten: another console has the next word."""
+        self._now = now
+        if not self._is_live:
+            self._commit(self._row)
+        return self._take()
+
+    @property
+    def _is_live(self) -> bool:
+        return self._now - self._up_at < _LIVE
 
     def end(self) -> str:
         """Return all that is left, as lines; what is fed next starts anew."""

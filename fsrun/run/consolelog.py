@@ -49,6 +49,7 @@ class ConsoleLog:
         self._queue: deque[_Piece] = deque()
         self._bytes = self._lost = 0
         self._gap = self._closing = self._closed = self._stopped = False
+        self._speaker = 0
         self._out = b""
         self._file: LogFile | None = None
         self._file_path = path
@@ -157,7 +158,9 @@ class ConsoleLog:
     def _render(self, channel: int, data: bytes, now: float) -> str:
         if channel == _MARK:
             return "".join(r.end() for r in self._renderers) + data.decode()
-        return self._renderers[channel].feed(data, now)
+        before, self._speaker = self._speaker, channel
+        way = self._renderers[before].give_way(now) if before != channel else ""
+        return way + self._renderers[channel].feed(data, now)
 
     def _write_out(self) -> None:
         """Write what is rendered; after an error try again until nothing more comes, and then once."""

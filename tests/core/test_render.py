@@ -140,6 +140,13 @@ def test_a_line_is_done_half_a_second_after_the_next_one_began() -> None:
     assert renderer.waits
 
 
+def test_who_gives_way_gives_its_lines_out_but_not_rows_that_are_rewritten() -> None:
+    renderer = Renderer()
+    assert renderer.feed(b"one\ntwo\nthr", 0.0) + renderer.give_way(0.0) == "one\ntwo\n"
+    assert renderer.feed(b"ee\nbar\n\x1b[A\r\n", 0.0) + renderer.give_way(0.0) == ""
+    assert renderer.end() == "three\nbar\n"
+
+
 def test_a_bar_is_shown_every_ten_seconds_and_not_twice_when_done() -> None:
     renderer = Renderer()
     text = ""

@@ -55,14 +55,16 @@ def test_what_is_put_is_written_within_two_seconds_and_at_the_end(opened: Log) -
     assert opened.notes == []
 
 
-def test_two_channels_keep_their_lines_apart(tmp_path: Path) -> None:
+def test_two_channels_keep_their_lines_apart_and_in_order(tmp_path: Path) -> None:
     opened = Log(tmp_path, channels=2)
     opened.log.put(0, b"out ")
     opened.log.put(1, b"error ")
     opened.log.put(0, b"one\n")
     opened.log.put(1, b"two\n")
+    for n in range(10):
+        opened.log.put(n % 2, b"%d\n" % n)
     opened.log.start()
-    assert opened.end() == "out one\nerror two\n"
+    assert opened.end() == "out one\nerror two\n" + "".join(f"{n}\n" for n in range(10))
 
 
 def test_the_next_session_has_its_own_file(opened: Log) -> None:
