@@ -28,7 +28,7 @@ from typing import Any, TypeVar, cast
 
 from fsrun.core.codec import to_word
 from fsrun.core.redaction import redact, redact_argv, redact_text
-from fsrun.core.values import INT_MAX, INT_MIN, as_number
+from fsrun.core.values import INT_MAX, INT_MIN, as_number, raise_if_meant
 
 __all__ = ["encode_config", "redact", "redact_argv", "redact_text"]
 
@@ -68,7 +68,8 @@ def encode_config(config: object, *, secrets: bool = True) -> dict[str, object]:
     encoder = _Encoder(secrets)
     try:
         pairs = _pairs(config, top=True)
-    except Exception:  # noqa: BLE001 - a user's object may raise anything
+    except BaseException as error:  # noqa: BLE001 - a user's object may raise anything
+        raise_if_meant(error)
         pairs = None  # and encode says so
     plain = encoder.named(config, pairs, 0) if pairs is not None else {"config": encoder.encode(config, 1)}
     return cast("dict[str, object]", redact(plain)) if secrets else plain
@@ -87,7 +88,8 @@ class _Encoder:
         """``value`` as plain JSON; where it cannot be read, a mark."""
         try:
             return self._encode(value, depth)
-        except Exception as error:  # noqa: BLE001 - a user's object may raise anything
+        except BaseException as error:  # noqa: BLE001 - a user's object may raise anything
+            raise_if_meant(error)
             return self.text(f"[unreadable: {type(error).__name__}]")
 
     def _encode(self, value: object, depth: int) -> object:
@@ -127,7 +129,8 @@ class _Encoder:
             self._spend(len(json.dumps(name)) + 8)
             try:
                 inner = read()
-            except Exception as error:  # noqa: BLE001 - an interpolation that fails, a property that raises
+            except BaseException as error:  # noqa: BLE001 - an interpolation that fails, a property that raises
+                raise_if_meant(error)
                 inner = f"[unreadable: {type(error).__name__}]"
             result[name] = self.encode(inner, depth + 1)
         if fault:
@@ -204,7 +207,8 @@ class _Encoder:
         """A name for ``key`` that no other key of the mapping has."""
         try:
             name = full = _key_text(key)
-        except Exception:  # noqa: BLE001 - a user's key may raise anything
+        except BaseException as error:  # noqa: BLE001 - a user's key may raise anything
+            raise_if_meant(error)
             name = full = "[unreadable]"
         name = _encodable(name[: MAX_KEY + _LOOKAHEAD])
         if self.secrets:
@@ -339,7 +343,8 @@ def _items(value: object) -> Iterable[object] | None:
 def _order(item: object) -> tuple[str, str]:
     try:
         return type(item).__name__, _ADDRESS.sub("", repr(item))
-    except Exception:  # noqa: BLE001 - a user's object may raise anything
+    except BaseException as error:  # noqa: BLE001 - a user's object may raise anything
+        raise_if_meant(error)
         return type(item).__name__, ""
 
 
@@ -352,6 +357,7 @@ def _take(parts: Iterable[_Part], of: object) -> tuple[list[_Part], str]:
                 more = len(of) - MAX_WIDTH if isinstance(of, Sized) else "some"
                 return found, f"[cut: {more} more]"
             found.append(part)
-    except Exception as error:  # noqa: BLE001 - a user's container may raise anything
+    except BaseException as error:  # noqa: BLE001 - a user's container may raise anything
+        raise_if_meant(error)
         return found, f"[unreadable: {type(error).__name__}]"
     return found, ""

@@ -29,6 +29,7 @@ LEAF_TEXT = 2_000
 
 _UNWRAPS = 3
 _TEXT = 60
+_MESSAGE = 400
 # Besides the control characters: the two separators at which readers that split by "lines" would cut a JSON line,
 # and surrogates, which no UTF-8 file can hold.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -92,7 +93,7 @@ def check_tag(name: object) -> str | None:
     paragraph separators; lone surrogates.
     """
     if not isinstance(name, str):
-        return f"a tag is text, not {_kind(name)}"
+        return f"a tag is text, not {kind_of(name)}"
     if not name:
         return "a tag cannot be empty"
     if name in RESERVED_TAGS:
@@ -115,7 +116,7 @@ def numeric_leaves(scores: object) -> tuple[dict[str, int | float], dict[str, st
     numbers: dict[str, int | float] = {}
     others: dict[str, str] = {}
     if not issubclass(type(scores), Mapping):
-        others[""] = f"{_kind(scores)}, not a mapping of names to numbers"
+        others[""] = f"{kind_of(scores)}, not a mapping of names to numbers"
         return numbers, others
     # A stack instead of recursion, last first, so that the order of the result is the order of the mapping.
     stack: list[tuple[str, object, int]] = [("", scores, 0)]
@@ -155,15 +156,40 @@ def text_leaves(scores: object, others: Mapping[str, str]) -> dict[str, str]:
             for part in tag.split("/") if tag else ():
                 value = value[part]  # type: ignore[index]
             found[tag or "result"] = str(value)[:LEAF_TEXT]
-        except Exception:  # noqa: BLE001 - a tag with a slash of its own, or a value that does not print
+        except BaseException as error:  # noqa: BLE001 - a tag with a slash of its own, or a value that does not print
+            raise_if_meant(error)
             found[tag or "result"] = why
     return found
 
 
-def printable(text: str) -> str:
-    """``text`` without what breaks a line of a message, cut to a short length."""
-    clean = _FORBIDDEN.sub("?", text[: _TEXT + 1])
-    return clean if len(clean) <= _TEXT else clean[: _TEXT - 3] + "..."
+def printable(text: str, limit: int = _TEXT) -> str:
+    """``text`` without what breaks a line of a message, cut to ``limit`` characters."""
+    clean = _FORBIDDEN.sub("?", text[: limit + 1])
+    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+def raise_if_meant(error: BaseException) -> None:
+    """Raise ``error`` again where somebody wants the program to end; a value's methods may raise any other by mistake.
+
+    For ``except BaseException``: what a library in Rust raises is no ``Exception``.
+    """
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        raise error
+
+
+def shown(value: object) -> str:
+    """``value`` as text for a message, short and on one line; what it is where it does not print. Never raises."""
+    try:
+        return printable(str(value), _MESSAGE)
+    except BaseException as error:  # noqa: BLE001 - the caller is already speaking about a fault
+        raise_if_meant(error)
+        return kind_of(value)
+
+
+def fault_of(error: BaseException) -> str:
+    """An exception as text for a message, short and on one line. Never raises."""
+    name, text = printable(type(error).__name__), shown(error)
+    return name if text in ("", kind_of(error)) else f"{name}: {text}"
 
 
 _KINDS: tuple[tuple[type, str], ...] = (
@@ -184,11 +210,12 @@ def _items(mapping: Mapping[object, object], prefix: str, room: int) -> tuple[li
         for key, value in mapping.items():
             if len(found) == room:
                 return found, _TOO_MANY
-            if not isinstance(key, str):
-                key = printable(str(key))
+            # Through the base type's own slots: a subclass may override the conversion with anything.
+            name = str.__str__(key) if isinstance(key, str) else printable(shown(key))
             # Cut where it is too long for a tag anyway: names must not grow with every level.
-            found.append(((f"{prefix}/{key}" if prefix else str(key))[: TAG_BYTES + 1], value))
-    except Exception as error:  # noqa: BLE001 - a user's mapping may raise anything
+            found.append(((f"{prefix}/{name}" if prefix else name)[: TAG_BYTES + 1], value))
+    except BaseException as error:  # noqa: BLE001 - a user's mapping may raise anything
+        raise_if_meant(error)
         return found, f"cannot be read: {type(error).__name__}"
     return found, ""
 
@@ -211,9 +238,10 @@ def _plain(value: object) -> bool | int | float:
             value = inner
     except _Unfit:
         raise
-    except Exception as error:  # noqa: BLE001 - the value's own methods may raise anything
-        raise _Unfit(f"{_kind(value)} that cannot be read as a number: {_reason(error)}") from None
-    raise _Unfit(_kind(value))
+    except BaseException as error:  # noqa: BLE001 - the value's own methods may raise anything
+        raise_if_meant(error)
+        raise _Unfit(f"{kind_of(value)} that cannot be read as a number: {printable(fault_of(error))}") from None
+    raise _Unfit(kind_of(value))
 
 
 def _element(value: object) -> object:
@@ -241,11 +269,11 @@ def _converted(value: object) -> int | float:
     """A number from the conversions that the type of ``value`` offers."""
     kind = type(value)
     if isinstance(value, (str, complex)) or getattr(getattr(value, "dtype", None), "kind", "") in ("c", "m", "M"):
-        raise _Unfit(_kind(value))
+        raise _Unfit(kind_of(value))
     if hasattr(kind, "__index__"):
         return int.__int__(operator.index(value))  # type: ignore[arg-type]
     if not hasattr(kind, "__float__"):
-        raise _Unfit(_kind(value))
+        raise _Unfit(kind_of(value))
     is_snan = getattr(value, "is_snan", None)  # Decimal's, which refuses to become a float
     if is_snan is not None and is_snan():
         return math.nan
@@ -260,16 +288,7 @@ def _shape(value: object) -> str:
     return printable("(" + ", ".join(str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")")
 
 
-def _reason(error: Exception) -> str:
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - the caller is already speaking about a fault
-        text = ""
-    name = type(error).__name__
-    return printable(f"{name}: {text}" if text else name)
-
-
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     """What ``value`` is, in a few words for a message; asks its type only, which cannot raise."""
     kind = type(value)
     if value is None:

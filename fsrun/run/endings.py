@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from fsrun.core.timing import PREEMPTION_MEMORY
+from fsrun.core.values import raise_if_meant
 
 _TEXT = 2_000
 _TRACEBACK = 20_000
@@ -123,7 +124,8 @@ def text_of(value: object) -> str:
     """``str(value)``, whatever its methods do."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+    except BaseException as error:  # noqa: BLE001 - a user's __str__ may raise anything
+        raise_if_meant(error)
         return f"<{type(value).__name__}>"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fsrun.core.errors import UsageError
 from fsrun.core.indexes import as_name
-from fsrun.core.values import as_step
+from fsrun.core.values import as_step, fault_of, raise_if_meant, shown
 
 if TYPE_CHECKING:
     from fsrun.run.live import LiveRun
@@ -146,7 +146,7 @@ class Recording:
             table = encode(data, columns)
             live.recorder.add_table(known, table.data, table.rows, table.columns, at)
 
-        self._record(f"add_table {name!r:.80}", work)
+        self._record("add_table", name, work)
 
     def add_artifact(
         self, name: str, path: Path, type: str | None = None, *, step: int | None = None, copy: bool = False
@@ -170,7 +170,7 @@ class Recording:
             kind = None if type is None else as_name(type)
             live.recorder.artifacts.add(Wish(as_name(name), full, kind, at, copy))
 
-        self._record(f"add_artifact {name!r:.80}", work)
+        self._record("add_artifact", name, work)
 
     def _add_medium(
         self, kind: str, tag: str, step: object, caption: object, value: object, take: Callable[[], Draft]
@@ -187,18 +187,21 @@ class Recording:
             if live.recorder.has_room(size_of(value)):
                 live.recorder.add_medium(kind, known, take(), at, said)
 
-        self._record(f"add_{kind} {tag!r:.80}", work)
+        self._record(f"add_{kind}", tag, work)
 
-    def _record(self, what: str, work: Callable[[LiveRun], None]) -> None:
+    def _record(self, method: str, name: object, work: Callable[[LiveRun], None]) -> None:
         live = self._live
         if live is None or not self.active:
             return
         try:
             work(live)
-        except Exception as error:
+        except BaseException as error:
+            raise_if_meant(error)
+            what = f"{method} {shown(name)!r}"
             if self._strict:
-                raise error if isinstance(error, UsageError) else UsageError(f"{what}: {error}") from error
-            live.warn(f"{what}: {error if str(error) else error.__class__.__name__}")
+                raise error if isinstance(error, UsageError) else UsageError(f"{what}: {fault_of(error)}") from error
+            known = type(error) in (ValueError, UsageError)
+            live.warn(f"{what}: {error if known else fault_of(error)}")
 
 
 _CAPTION = 4096

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from fsrun.core import ids, layout
 from fsrun.core.errors import HeldError
 from fsrun.core.timing import FINISH_WAIT, LINGER, POLL_INTERVAL
+from fsrun.core.values import fault_of, raise_if_meant, shown
 from fsrun.run import create, endings
 from fsrun.run.create import Location
 from fsrun.run.live import LiveRun, failed
@@ -42,6 +43,8 @@ def init(
     root: str | os.PathLike[str] | None = None,
     handover: str | os.PathLike[str] | None = None,
     timeout: float | None = None,
+    wait: float = 0.0,
+    hands_over: bool = False,
     strict: bool = False,
     ranks: Literal["first", "all", "alone"] = "first",
     on_fenced: Literal["warn", "raise"] = "warn",
@@ -57,10 +60,11 @@ def init(
     run, any other (``eval``) joins one that exists. ``config``: anything; kept as bounded JSON without secrets.
     ``root``: where runs stand, else $FSRUN_ROOT, else ``./runs``. ``handover``: a folder for the queue and what belongs
     to it, where it is not to stand in the run folder (main alone). ``timeout``: seconds without a heartbeat after which
-    the job counts as gone, 0.2 to 86,400, else $FSRUN_TIMEOUT, else 30. ``strict``: wrong input to ``add_scalar``
-    raises instead of warning. ``ranks``: of several ranks of one launch, ``first`` lets rank 0 be the job and keeps the
-    others quiet, ``all`` makes rank k a job ``rank<k>``, ``alone`` looks at no rank. ``on_fenced``: whether
-    ``add_scalar`` raises ``HeldError`` after another process took the job over.
+    the job counts as gone, 0.2 to 86,400, else $FSRUN_TIMEOUT, else 30. ``wait``: seconds that a side job waits for the
+    run to appear. ``hands_over``: this side job calls ``enqueue``, so that evaluators wait for its end too. ``strict``:
+    wrong input to ``add_scalar`` raises instead of warning. ``ranks``: of several ranks of one launch, ``first`` lets
+    rank 0 be the job and keeps the others quiet, ``all`` makes rank k a job ``rank<k>``, ``alone`` looks at no rank.
+    ``on_fenced``: whether ``add_scalar`` raises ``HeldError`` after another process took the job over.
 
     ``console``, ``system``, ``environment``: whether the job's output, the machine's figures (True: every 10 s; else
     the seconds between two samples, None or 0 never) and the state of code, packages and host are recorded; each is
@@ -84,6 +88,8 @@ def init(
         "root": root,
         "handover": handover,
         "timeout": timeout,
+        "wait": wait,
+        "hands_over": hands_over,
         "strict": strict,
         "ranks": ranks,
         "on_fenced": on_fenced,
@@ -155,10 +161,11 @@ class Run(Recording):
                 self._add({values: value}, None if step is _UNSET else step)
             else:
                 self._add(values, None if value is _UNSET else value)
-        except Exception as error:
+        except BaseException as error:
+            raise_if_meant(error)
             if self._strict or isinstance(error, HeldError):
                 raise
-            self._warn(f"add_scalar: {error}")
+            self._warn(f"add_scalar: {fault_of(error)}")
 
     def enqueue(self, path: str | os.PathLike[str], step: int | None = None, name: str | None = None) -> str | None:
         """Hand a checkpoint (file or folder) over to evaluation; returns its entry name, None where it is dropped.
@@ -173,9 +180,13 @@ class Run(Recording):
         if live is None or not self.active:
             return None
         try:
-            return live.enqueue(os.fspath(path), step, name)
-        except Exception as error:  # noqa: BLE001 - a hand-over must not end a training
-            self._warn(f"enqueue {path}: {error}")
+            given = os.fsdecode(path)
+            if not given:
+                raise ValueError("an empty path, which would be the working folder")
+            return live.enqueue(given, step, name)
+        except BaseException as error:  # noqa: BLE001 - a hand-over must not end a training
+            raise_if_meant(error)
+            self._warn(f"enqueue {shown(path)}: {fault_of(error)}")
             return None
 
     def finish_queue(self) -> None:
@@ -189,7 +200,7 @@ class Run(Recording):
         try:
             live.finish_queue()
         except Exception as error:  # noqa: BLE001 - as in enqueue
-            self._warn(f"finish_queue: {error}")
+            self._warn(f"finish_queue: {fault_of(error)}")
 
     def entries(
         self,
@@ -253,7 +264,7 @@ class Run(Recording):
             done = self._live.writer.flush(timeout)
             return self._live.recorder.flush(FINISH_WAIT if timeout is None else timeout) and done
         except Exception as error:  # noqa: BLE001 - the user's program goes on
-            self._warn(f"flush: {error}")
+            self._warn(f"flush: {fault_of(error)}")
             return False
 
     def fail(self, reason: str | None = None) -> None:
@@ -272,11 +283,13 @@ class Run(Recording):
         live = self._live
         if live is None:
             return
-        if status == "finished":
-            live.say(endings.Ending("finished", reason))
+        said = str.__str__(status) if isinstance(status, str) else None
+        if said == "finished":
+            live.say(endings.Ending("finished", None if reason is None else endings.text_of(reason)))
         elif status is not None:
-            if status != "failed":
-                self._warn(f"finish: status {status!r} is not known (finished or failed); the run ends as failed")
+            if said != "failed":
+                known = "is not known (finished or failed); the run ends as failed"
+                self._warn(f"finish: status {shown(status)!r} {known}")
             live.say(failed(reason))
         self._end(endings.FINISHED)
 
@@ -287,7 +300,11 @@ class Run(Recording):
         live.await_end(live.begin_end(seen, None))
         # What is logged from now on is refused by the writer, with one warning.
         self._active = False
-        self.summary.seal()
+        try:
+            self.summary.seal()
+        except Exception as error:  # noqa: BLE001 - the end stands; the user's program goes on
+            self._warn(f"summary: {fault_of(error)}")
+            self.summary.forget()
         self._live = None
 
     def __enter__(self) -> Self:
@@ -336,7 +353,7 @@ class Summary(MutableMapping[str, Any]):
         return self._all()[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self._own[str(key)] = value
+        self._own[endings.text_of(key)] = value
 
     def __delitem__(self, key: str) -> None:
         del self._own[key]

@@ -26,8 +26,10 @@ from fsrun.core.values import (
     as_number,
     as_step,
     check_tag,
+    fault_of,
     numeric_leaves,
     printable,
+    shown,
     text_leaves,
 )
 
@@ -454,3 +456,46 @@ def test_a_leaf_that_cannot_be_shown_leaves_its_reason() -> None:
             raise RuntimeError
 
     assert text_leaves({"a": Mute()}, {"a": "a Mute"}) == {"a": "a Mute"}
+
+
+class Panic(BaseException):
+    """What a library in Rust raises."""
+
+
+class Raising:
+    """An object whose methods raise ``kind``."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
+    def __str__(self) -> str:
+        raise self.kind
+
+    __float__ = __str__
+
+
+def test_an_object_that_does_not_print_is_named_by_its_type() -> None:
+    assert shown(Raising(Panic)) == shown(Raising(ValueError)) == "an object of type Raising"
+    assert shown("two\nlines") == "two?lines"
+
+
+def test_a_fault_is_told_by_its_type_and_what_it_says() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise Panic
+
+    assert fault_of(ValueError("no")) == "ValueError: no"
+    assert fault_of(Panic()) == "Panic"
+    assert fault_of(Mute()) == "Mute"
+
+
+def test_only_what_ends_the_program_goes_on_its_way() -> None:
+    for kind in (Panic, GeneratorExit, RuntimeError):
+        with pytest.raises(ValueError, match="cannot be read as a number"):
+            as_number(Raising(kind))
+        assert numeric_leaves({Raising(kind): 1, "b": 2})[0] == {"an object of type Raising": 1, "b": 2}
+    for kind in (KeyboardInterrupt, SystemExit):
+        with pytest.raises(kind):
+            as_number(Raising(kind))
+        with pytest.raises(kind):
+            numeric_leaves({Raising(kind): 1})

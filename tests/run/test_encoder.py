@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from enum import StrEnum
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fsrun.run.encoder import Call, Encoder
@@ -88,3 +90,72 @@ def test_the_size_of_a_call_in_memory_follows_what_it_holds() -> None:
     _, _, one = encode((0, {"a": 1.0}))
     _, _, many = encode((0, {f"k{i}": 1.0 for i in range(100)}))
     assert many.call_size > 10 * one.call_size
+
+
+class Raising(str):
+    """A tag whose own methods raise."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    encode = __format__ = __len__ = __str__  # type: ignore[assignment]
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+class Colliding:
+    """Lands in the same place of a table as a tag that is known, and cannot be compared with it."""
+
+    def __hash__(self) -> int:
+        return hash("a")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+
+class Metric(StrEnum):
+    LOSS = "loss"
+
+
+def test_an_object_that_is_no_tag_is_left_out_whatever_its_methods_raise() -> None:
+    lines, warnings, encoder = encode((1, {"a": 1}), (2, {Unprintable(): 2, "a": 2}), (3, {"a": 3}))  # type: ignore[dict-item]
+    assert [(line["step"], line["a"]) for line in lines] == [(1, 1), (2, 2), (3, 3)]
+    assert len(warnings) == 1
+    assert "Unprintable" in warnings[0]
+    assert encoder.last == {"a": 3}
+
+
+def test_a_tag_that_cannot_be_compared_costs_its_own_call_alone() -> None:
+    warnings: list[str] = []
+    encoder = Encoder(warnings.append)
+    encoder.encode([(0, 1.0, {"a": 0}, None)])
+    batch = [(1, 1.0, {"a": 1}, None), (2, 1.0, {Colliding(): 2}, None), (3, 1.0, {"a": 3}, None)]
+    data, count = encoder.encode(batch)  # type: ignore[arg-type]
+    assert [json.loads(line)["step"] for line in data.splitlines()] == [1, 3]
+    assert count == 2
+    assert len(warnings) == 1
+
+
+def test_a_call_that_no_line_can_hold_is_lost_by_itself() -> None:
+    lines, warnings, encoder = encode((1, {"a": 1}), (2, {"a": object()}), (3, {"a": 3}))
+    assert [line["step"] for line in lines] == [1, 3]
+    assert len(warnings) == 1
+    assert encoder.last == {"a": 3}
+
+
+@pytest.mark.parametrize("tag", [Raising("loss"), Metric.LOSS, np.str_("loss")], ids=["raising", "enum", "numpy"])
+def test_text_of_another_class_is_the_text_that_it_is(tag: str) -> None:
+    warnings: list[str] = []
+    encoder = Encoder(warnings.append)
+    for step in range(2):
+        data, _ = encoder.encode([(step, 1.0, {tag: 1}, None), (step, 1.0, {"loss": 2}, None)])
+        assert [json.loads(line)["loss"] for line in data.splitlines()] == [1, 2]
+    assert [type(name) for name in encoder.last] == [str]
+    assert warnings == []

@@ -202,6 +202,66 @@ def test_wrong_input_warns_and_the_rest_counts(run: fsrun.Run, caplog: pytest.Lo
     assert "'a' (a string)" in caplog.text
 
 
+class Panic(BaseException):
+    """What a library in Rust raises."""
+
+
+class Hostile:
+    """An object that refuses everything."""
+
+    def __str__(self) -> str:
+        raise Panic
+
+    __repr__ = __float__ = __fspath__ = __str__  # type: ignore[assignment]
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise Panic
+
+
+def test_objects_whose_methods_raise_cost_nothing_but_themselves(caplog: pytest.LogCaptureFixture) -> None:
+    odd: Any = Hostile()
+    run = fsrun.init("speech", run_id="big")
+    run.add_scalar("good", 1.0, 0)
+    for values in ({odd: 1.0}, {odd: 1.0, "good": odd}, {"bad": odd, "good": 2.0}, {odd: odd}, odd):
+        run.add_scalar(values, step=1)
+    run.add_scalar("good", 3.0, odd)
+    assert run.enqueue(odd) is None
+    assert run.enqueue("x", name=odd) is None
+    run.add_artifact(odd, "x")
+    run.add_artifact("x", odd)
+    run.add_image(odd, odd)
+    run.add_text("x", odd, caption=odd)
+    run.add_table(odd, odd)
+    run.summary[odd] = odd
+    run.add_scalar("good", 4.0, 2)
+    run.finish(odd, odd)
+    assert [line["good"] for line in lines(Path(run.path)) if "good" in line] == [1.0, 2.0, 4.0]
+    assert end(run.path)["status"] == "failed"
+    assert "Hostile" in caplog.text
+
+
+class Leaving:
+    def __float__(self) -> float:
+        raise KeyboardInterrupt
+
+
+def test_who_wants_the_program_to_end_is_not_held_back(run: fsrun.Run) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run.add_scalar("a", Leaving(), 1)
+
+
+def test_an_empty_path_is_not_the_working_folder(
+    run: fsrun.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "secret").write_text("s")
+    monkeypatch.chdir(tmp_path / "work")
+    assert run.enqueue("", step=1) is None
+    assert "empty path" in caplog.text
+    assert os.listdir(f"{run.path}/queue") == []
+
+
 def test_strict_raises_for_wrong_input_and_nothing_else() -> None:
     with fsrun.init("speech", run_id="big", strict=True) as run:
         with pytest.raises(fsrun.UsageError, match="a string"):
