@@ -30,8 +30,9 @@ def command(root: str | None, once: bool, status: bool, interval: float | None, 
         return _status(root, as_json)
     from fsrun.core.timing import SWEEP_INTERVAL
     from fsrun.daemon.service import Service, leave
+    from fsrun.run.roots import resolve_root
 
-    path = os.path.abspath(os.path.expanduser(root or os.environ.get("FSRUN_ROOT") or "runs"))
+    path = resolve_root(root)
     service = Service(path, _write, as_json=as_json, sweep_interval=SWEEP_INTERVAL if interval is None else interval)
     code = service.serve(once=once)
     leave(code)
@@ -47,9 +48,10 @@ def _status(root: str | None, as_json: bool) -> int:
     from fsrun.core.errors import NotFoundError
     from fsrun.daemon.status import read_all
     from fsrun.disk.locks import runtime_folder
+    from fsrun.run.roots import resolve_root
 
     folder = runtime_folder(os.environ)
-    path = None if root is None else os.path.abspath(os.path.expanduser(root))
+    path = None if root is None else resolve_root(root)
     found = list(read_all(folder, path))
     if as_json:
         say(to_json(found))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from typing import Any
 
@@ -26,10 +25,11 @@ def command(root: str | None, as_json: bool) -> None:
     """
     from fsrun.disk.fs import LocalFileSystem
     from fsrun.run.listing import brief_run, find_runs, read_run
+    from fsrun.run.roots import resolve_root
 
     gc.disable()  # ten thousand small dictionaries and no cycle: collecting costs a fifth of the time
     fs, now_ns = LocalFileSystem(), time.time_ns()
-    top = os.path.abspath(root or os.environ.get("FSRUN_ROOT") or "runs")
+    top = resolve_root(root)
     if as_json:
         runs = [read_run(fs, path, chains, now_ns=now_ns) for path, chains in find_runs(fs, top)]
         say(to_json(runs, decoded=True))

@@ -26,8 +26,8 @@ from fsrun.core.timing import DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run.chain import read_lock
+from fsrun.run.roots import ROOT_VARIABLE, list_jobs, resolve_root
 
-ROOT_VARIABLE = "FSRUN_ROOT"
 TIMEOUT_VARIABLE = "FSRUN_TIMEOUT"
 
 
@@ -55,14 +55,8 @@ def locate(root: object, project: object, run_id: object, environ: Mapping[str, 
 
     Raises ``UsageError`` for an empty project or run id, and for a relative root where the working folder is gone.
     """
-    given = os.fspath(root) if isinstance(root, str | os.PathLike) else None
-    text = given or environ.get(ROOT_VARIABLE) or "runs"
-    try:
-        absolute = os.path.abspath(os.path.expanduser(os.fsdecode(text)))
-    except OSError as error:
-        raise UsageError(f"the root {text!r} is relative and the working folder is gone: {error}") from error
     return Location(
-        root=absolute,
+        root=resolve_root(root if isinstance(root, str | os.PathLike) else None, environ),
         project=_id("project", project),
         run=new_run_id(now_ns) if run_id is None else _id("run_id", run_id),
     )
@@ -104,16 +98,15 @@ def exists(fs: FileSystem, where: Location) -> bool:
 
     Goes down by listings: looking up a name that none has shown could hide it from this host for a minute.
     """
-    names = (ids.portable(where.project), ids.portable(where.run), layout.JOBS, layout.lock_name(ids.MAIN, 1))
     folder = where.root
     try:
-        for name in names:
+        for name in (ids.portable(where.project), ids.portable(where.run)):
             if name not in fs.names(folder):
                 return False
             folder = f"{folder}/{name}"
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return True
+    return list_jobs(fs, folder) is not None
 
 
 def require(fs: FileSystem, where: Location, job: str) -> None:

@@ -17,6 +17,7 @@ from fsrun.core import codec, layout
 from fsrun.core.errors import InvalidError, NotFoundError
 from fsrun.core.ids import MAIN
 from fsrun.disk.fs import FileSystem
+from fsrun.run.roots import FIRST_LOCK, list_jobs
 
 _MISSING = (FileNotFoundError, NotADirectoryError)
 _TAIL = 1 << 16
@@ -79,10 +80,11 @@ def names_in(fs: FileSystem, folder: str) -> list[str]:
 
 def _chains_of(fs: FileSystem, path: str, names: list[str]) -> Chains | None:
     """Chains of a run folder with these names, or None where it is no run. ``jobs/`` is not looked up unseen."""
-    if layout.JOBS not in names:
+    try:
+        listing = list_jobs(fs, path, names)
+    except OSError:
         return None
-    listing = names_in(fs, f"{path}/{layout.JOBS}")
-    return read_chains(listing) if layout.lock_name(MAIN, 1) in listing else None
+    return None if listing is None else read_chains(listing)
 
 
 def record_at(fs: FileSystem, path: str) -> dict[str, Any]:
@@ -228,7 +230,7 @@ def read_run(fs: FileSystem, path: str, chains: Chains | None = None, *, now_ns:
     if chains is None:
         chains = _chains_of(fs, path, names_in(fs, path))
     if chains is None:
-        raise NotFoundError(f"{path}: no run stands here ({layout.JOBS}/{layout.lock_name(MAIN, 1)} is missing)")
+        raise NotFoundError(f"{path}: no run stands here ({layout.JOBS}/{FIRST_LOCK} is missing)")
     order = sorted(chains, key=lambda job: (job != MAIN, job))
     jobs = [read_job(fs, path, job, chains[job][0], closed=chains[job][1], now_ns=now_ns) for job in order]
     main = jobs[0]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from fsrun.core import ids, layout
+from fsrun.core import ids
 from fsrun.core.errors import NotFoundError, UsageError
 from fsrun.disk.fs import FileSystem, LocalFileSystem
-from fsrun.run.create import ROOT_VARIABLE
+from fsrun.run.roots import ROOT_VARIABLE, list_jobs, resolve_root
 
 
 def resolve_run(
@@ -34,9 +34,7 @@ def resolve_run(
     path = os.path.abspath(os.path.expanduser(text))
     if _is_run(fs, path):
         return path
-    environ = os.environ if environ is None else environ
-    given = os.fspath(root) if root is not None else environ.get(ROOT_VARIABLE) or "runs"
-    top = os.path.abspath(os.path.expanduser(given))
+    top = resolve_root(root, environ)
     found = list(dict.fromkeys(_under(fs, top, text)))
     if not found:
         raise NotFoundError(
@@ -65,7 +63,10 @@ def _run_in(fs: FileSystem, folder: str, run: str) -> Iterator[str]:
 
 
 def _is_run(fs: FileSystem, path: str) -> bool:
-    return layout.JOBS in _names(fs, path) and layout.lock_name(ids.MAIN, 1) in _names(fs, f"{path}/{layout.JOBS}")
+    try:
+        return list_jobs(fs, path) is not None
+    except OSError:
+        return False
 
 
 def _names(fs: FileSystem, folder: str) -> list[str]:

@@ -48,7 +48,8 @@ def command(crash: bool, torch: bool, root: str | None, epochs: int) -> int:
     _require(torch)
     from rich.console import Console
 
-    from fsrun.run.create import ROOT_VARIABLE, locate, new_run_id
+    from fsrun.run.create import locate, new_run_id
+    from fsrun.run.roots import ROOT_VARIABLE
 
     now = time.time_ns()
     where = locate(root, PROJECT, new_run_id(now), os.environ, now)
