@@ -156,6 +156,19 @@ def test_a_hung_folder_holds_up_neither_a_call_nor_the_end(opened: Callable[...,
         gate.set()
 
 
+def test_a_view_that_hangs_after_the_end_is_not_called_a_missing_end(
+    opened: Callable[..., Run], fs: FaultFS, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = opened()
+    path = Path(run.path)
+    gate = fs.hang("rename", match="run.json")
+    run.finish()
+    assert "main.1.end" in jobs(path)
+    assert "the end stands, the view is old" in caplog.text
+    assert "may be missing" not in caplog.text
+    gate.set()
+
+
 def test_a_run_that_was_moved_is_not_made_anew_and_its_points_come_home(
     opened: Callable[..., Run], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
