@@ -275,7 +275,10 @@ class LiveRun:
         while not self._done.wait(wait + _GRACE):
             _, limit, unhurried = self._orders[0]
             if not (unhurried and self.handover.advances(limit)):
-                self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; the end may be missing")
+                # What waits after the end is the view: on NFS, say, for a host that read it and lost power.
+                closed = self.session.state == "closed"
+                state = "the end stands, the view is old" if closed else "the end may be missing"
+                self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; {state}")
                 break
             wait = limit
         LIFE.remove(self)
