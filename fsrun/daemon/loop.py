@@ -21,6 +21,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Literal
 
+from fsrun.core import layout
 from fsrun.core.errors import FsrunError
 from fsrun.core.reconcile import Look, Observed
 from fsrun.core.records import Holder
@@ -250,8 +251,7 @@ class Keeper:
             was_live = run.observed.is_live
             actions, due = run.observed.decide(look)
             self._shortest = min(self._shortest, run.observed.shortest)
-        holders = [holder_of(lock) for lock in run.locks.values()]
-        run.local = [h for h in holders if (h.host, h.boot, h.pidns) == (self.me.host, self.me.boot, self.me.pidns)]
+        run.local = [holder_of(lock) for lock in run.locks.values() if scan.is_local(lock, self.me)]
         self._say_found(run, look)
         if run.observed.is_live and not was_live:
             self.on_live(run)
@@ -325,7 +325,7 @@ class Keeper:
         except (FileNotFoundError, NotADirectoryError):
             return
         except (OSError, FsrunError) as error:
-            self.journal.problem(run.path, str(error))
+            self.journal.problem(run.path, _reason(error))
             return
         except Exception as error:  # noqa: BLE001 - a fault with one run must not stop the rest
             self.journal.problem(run.path, f"fault in fsrun: {type(error).__name__}: {error}")
@@ -342,7 +342,7 @@ class Keeper:
         try:
             done = act()
         except (OSError, FsrunError) as error:
-            self.journal.problem(run.path, str(error))
+            self.journal.problem(run.path, _reason(error))
             return None
         except Exception as error:  # noqa: BLE001 - a fault with one run must not stop the rest
             self.journal.problem(run.path, f"fault in fsrun: {type(error).__name__}: {error}")
@@ -373,3 +373,11 @@ class Keeper:
                 and (run.observed.tidy_at is None or run.observed.tidy_at > soon)
                 for run in self.runs.values()
             )
+
+
+def _reason(error: OSError | FsrunError) -> str:
+    """What went wrong, in the same words each time: a temporary has another name at each try."""
+    if not isinstance(error, OSError) or not error.filename:
+        return str(error)
+    folder, _, name = str(error.filename).rpartition("/")
+    return f"{folder if layout.is_temp(name) else error.filename}: {error.strerror}"

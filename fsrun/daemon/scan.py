@@ -125,12 +125,17 @@ def look_at(fs: FileSystem, clock: Clock, run_dir: str, known: Locks, me: Holder
             problem(run_dir, f"{layout.lock_name(job, chain.highest)} cannot be read: {error.strerror or error}")
             locks[job] = None
             continue
-        if lock is not None and identity.proved_dead(holder_of(lock), me):
+        if lock is not None and is_local(lock, me) and identity.proved_dead(holder_of(lock), me):
             dead.add(job)
     for job, session in list(known):
         if job not in chains or chains[job].highest != session or chains[job].closed:
             del known[job, session]
     return Look(started, ended, chains, locks, frozenset(dead), barred)
+
+
+def is_local(lock: Lock, me: Holder) -> bool:
+    """Whether this host may know of a lock's process; that of most runs is elsewhere, and this is asked often."""
+    return lock.holder.get("host") == me.host and lock.holder.get("boot") == me.boot
 
 
 def _lock(fs: FileSystem, run_dir: str, job: str, session: int, known: Locks) -> Lock | None:

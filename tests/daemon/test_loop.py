@@ -445,3 +445,23 @@ def test_a_run_that_begins_while_the_root_is_swept_is_found_soon(daemon: HandDae
         daemon.sweeper.hint(str(daemon.root / "p"), "r")
     daemon.live(0.2)
     assert daemon.keeper.live == 1
+
+
+def test_a_run_that_may_not_be_written_is_a_trouble_that_is_said_once(tmp_path: Path) -> None:
+    fs = FaultFS()
+    daemon = HandDaemon(tmp_path / "runs", fs)
+    fs.fail("create", error=errno.EACCES, times=10**6)
+    job, ended = Job(daemon.root / "p" / "r"), Job(daemon.root / "p" / "ended")
+    ended.end()
+    daemon.sweep()
+    daemon.live(3 * TIDY_INTERVAL)
+    for _ in range(2):
+        daemon.clock.advance(TEMP_AGE + 1)
+        daemon.sweep()
+    assert daemon.problems == [
+        ("p/ended", f"{ended.run}: Permission denied"),
+        ("p/r", f"{job.run}/jobs: Permission denied"),
+    ]
+    fs.clear()
+    daemon.live(40.0)
+    assert job.ended is not None
