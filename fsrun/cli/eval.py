@@ -78,9 +78,7 @@ def _check(options: dict[str, Any]) -> None:
     if not is_job(job):
         raise UsageError(f"--job {job}: a job is of lower case letters, digits, - and _, at most {MAX_JOB}")
     if job == MAIN:
-        raise UsageError(
-            f"--job {MAIN}: that is the job of the trainer; an evaluator has a name of its own, such as eval"
-        )
+        raise UsageError(f"--job {MAIN}: that is the job of the trainer; give an evaluator another name, such as eval")
     if options["best"] is not None:
         parse_rule(options["best"], options["keep"])
     choose_timeout(options["timeout"], os.environ)

@@ -168,13 +168,21 @@ def linger_time(linger: float, timing: Timing) -> float:
 
 
 def decide_end(
-    *, waiting: bool, held: bool, finished: int | None, main: MainState, silent: float, linger: float
+    *,
+    waiting: bool,
+    held: bool,
+    finished: int | None,
+    main: MainState,
+    silent: float,
+    linger: float,
+    coming: bool = False,
 ) -> str | None:
     """Why an evaluator may end now, or None.
 
-    ``held``: somebody else holds a claim. ``silent``: seconds since this evaluator first saw main closed.
+    ``held``: somebody else holds a claim. ``coming``: a side job is open that hands over. ``silent``: seconds since
+    this evaluator first saw main closed.
     """
-    if waiting:
+    if waiting or coming:
         return None
     if not held and is_obeyed(finished, main):
         return "the trainer hands over no more"

@@ -152,6 +152,8 @@ class Lock(Record):
     config: dict[str, Any] = _a(_map, factory=dict)
     unit: dict[str, Any] | None = _a(_map_or_none, None)
     """Main alone: ``{"path", "host", "id"}`` of a hand-over unit that is not in the run folder."""
+    hands_over: bool = _a(_flag, False)
+    """This job hands checkpoints over for a trainer that does not: a side job's session keeps evaluators waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,8 @@ VISIBLE_WAIT = 60.0
 """How long an evaluator waits for files of an entry that its host does not see yet."""
 VISIBLE_POLL = 1.0
 """How often it looks for them."""
+WATCH_SETTLE = 10.0
+"""How long a checkpoint in a watched folder must have stood still before it is handed over."""
 TEMP_AGE = 86_400.0
 """How long a cleaner itself watches a closed session before it clears that session's temporaries."""
 

@@ -86,6 +86,7 @@ class Evaluation(Iterator[Entry]):
         self._seen: set[str] = set()
         self._gone_since: tuple[int, float] | None = None
         self._quiet = 0
+        self._coming = False
         self._due = clock.monotonic()
         self._attempts.persist(lambda: self._begin(rule))
         self._closed = False
@@ -165,11 +166,12 @@ class Evaluation(Iterator[Entry]):
         return None
 
     def _recover(self) -> bool:
-        """Bring home what closed sessions hold; whether other open ones hold something."""
+        """Bring home what closed sessions hold; whether other open ones hold something. Sees who hands over."""
         claims = self._recovery.look()
         for claim in claims.own:
             self._attempts.bring_home(claim)
         self._due = self._clock.monotonic() + self._recovery.interval
+        self._coming = claims.coming
         return bool(claims.others)
 
     def _wait_or_end(self, finished: int | None) -> None:
@@ -181,7 +183,10 @@ class Evaluation(Iterator[Entry]):
             self._gone_since = (main.session, now)
         silent = now - self._gone_since[1] if self._gone_since else 0.0
         ends = partial(decide_end, waiting=False, finished=finished, main=main, silent=silent, linger=self._linger)
-        why = ends(held=False) and ends(held=self._recover())
+        why = ends(held=False)
+        if why:
+            held = self._recover()
+            why = ends(held=held, coming=self._coming)
         # An entry on its way from a claim back to retry/ may be missed by one look, not by two.
         self._quiet = self._quiet + 1 if why else 0
         if self._once or self._quiet >= 2:

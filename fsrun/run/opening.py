@@ -51,6 +51,9 @@ def _check(arguments: Mapping[str, Any]) -> str | None:
         raise UsageError(f"job={job!r} is no job name: lower case letters, digits, - and _, at most {ids.MAX_JOB}")
     if arguments["on_fenced"] not in ("warn", "raise"):
         raise UsageError(f"on_fenced={arguments['on_fenced']!r} is not known; it is 'warn' or 'raise'")
+    wait = arguments["wait"]
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
+        raise UsageError(f"wait={wait!r} is no number of seconds")
     capture.choose(arguments, os.environ)
     rank = find_rank(os.environ)
     mine = job_of(rank, job, arguments["ranks"])
@@ -76,8 +79,7 @@ def open_live(arguments: Mapping[str, Any], fs: FileSystem | None = None, clock:
     else:
         if arguments["handover"] is not None and not is_rank:
             raise UsageError(f"handover= is given by main alone; job {job!r} finds the unit through main's lock")
-        if is_rank:
-            _await_run(fs, clock, where)
+        _await_run(fs, clock, where, RANK_WAIT if is_rank else arguments["wait"])
         create.require(fs, where, job)
     previous = create.newest_lock(fs, where.path)
     notices = Notices()
@@ -89,6 +91,7 @@ def open_live(arguments: Mapping[str, Any], fs: FileSystem | None = None, clock:
         config = config if arguments["config"] is not None else previous.config
         name = name if name is not None else previous.name
     fields: dict[str, Any] = {"project": where.project, "run": where.run, "name": name, "config": config}
+    fields["hands_over"] = bool(arguments["hands_over"])
     if job == ids.MAIN:
         fields["unit"] = unit
     return _assemble(fs, clock, where, job, timing, fields, unit, arguments, notices)
@@ -160,8 +163,13 @@ def _unit(
     return unit
 
 
-def _await_run(fs: FileSystem, clock: Clock, where: Location) -> None:
-    """Wait for rank 0 to create the run."""
+def _await_run(fs: FileSystem, clock: Clock, where: Location, limit: float) -> None:
+    """Wait ``limit`` seconds at most for somebody to create the run."""
     began = clock.monotonic()
-    while not create.exists(fs, where) and clock.monotonic() - began < RANK_WAIT:
-        clock.sleep(0.2)
+    told = False
+    while (left := began + limit - clock.monotonic()) > 0 and not create.exists(fs, where):
+        if not told:
+            say(f"waiting up to {limit:g} s for the run {where.path} to appear")
+            told = True
+        # Most runs appear soon; where that takes longer, the root is listed less often.
+        clock.sleep(min(left, 0.2 if limit - left < 5 else 1.0))

@@ -1,7 +1,7 @@
-"""Hand over from a process that is no job of the run: ``fsrun enqueue`` (protocol.md 5.1).
+"""Hand over without the run's own trainer: ``fsrun enqueue`` (protocol.md 5.1).
 
-Such a process opens no session, so nothing has to be closed when it ends. It reserves names like the library does, and
-says of each entry which main session was the newest one then.
+What is needed for it opens no session, so nothing has to be closed when it ends. It reserves names like the library
+does, and says of each entry which main session was the newest one then.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fsrun.core import layout
+from fsrun.core.errors import InvalidError
 from fsrun.core.ids import MAIN
 from fsrun.core.order import MainState, is_obeyed
-from fsrun.core.records import Lock
+from fsrun.core.records import Holder, Lock
 from fsrun.core.timing import Timing
+from fsrun.disk import identity
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run import chain
@@ -83,9 +85,17 @@ class OutsideQueue:
         """What the chain says of main."""
         found = chain.look(self.fs, self.path, MAIN)
         if not found.closed:
-            return MainState(found.highest, "running")
+            return MainState(found.highest, "crashed" if self._is_dead(found.highest) else "running")
         end = chain.read_end(self._held.store, MAIN, found.highest)
         return MainState(found.highest, end.status if end else "crashed")
+
+    def _is_dead(self, session: int) -> bool:
+        """Whether the holder of main's open session is proved dead on this host; nobody may have closed it yet."""
+        lock = chain.read_lock(self._held.store, MAIN, session)
+        try:
+            return lock is not None and identity.proved_dead(Holder.from_json(lock.holder), identity.own())
+        except InvalidError:
+            return False
 
     def is_finished(self) -> bool:
         """Whether FINISHED stands and is obeyed: evaluators may have ended."""

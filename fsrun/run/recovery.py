@@ -1,8 +1,8 @@
 """Brings home what dead evaluators held, and closes sessions that are dead (protocol.md 4 and 5.5).
 
-Does: ``lost`` and the move for claims of closed sessions; watches the sessions that hold the others, and main, and
-closes those that are proved dead or expired. Leaves to others: verdicts (``core.sessions``), closing (``chain``), the
-steps (``moves``).
+Does: ``lost`` and the move for claims of closed sessions; watches the sessions that hold the others, main, and side
+jobs that hand over, and closes those that are proved dead or expired. Leaves to others: verdicts (``core.sessions``),
+closing (``chain``), the steps (``moves``).
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from fsrun.run.moves import Moves
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Claims that stand: of the own session, and of other open ones."""
+    """Claims that stand: of the own session, and of other open ones; whether an open side job hands over."""
 
     own: list[Claim]
     others: list[Claim]
+    coming: bool = False
 
 
 class Recovery:
@@ -41,6 +42,7 @@ class Recovery:
         self._me = me
         self._watch_main = watch_main
         self._watches: dict[tuple[str, int], tuple[Watch, Lock | None]] = {}
+        self._hands_over: dict[tuple[str, int], bool] = {}
         self.interval = moves.session.timing.beat_interval
         """Seconds after which to look again: a sixth of the shortest timeout of those that are watched."""
 
@@ -67,7 +69,7 @@ class Recovery:
                 left.append(claim)
         for job, number in {c.owner for c in found} - {c.owner for c in left}:
             self._moves.clear_claims(job, number)
-        return Claims(own, left)
+        return Claims(own, left, coming=self._coming(chains) != set())
 
     def _facts(self, claim: Claim, state: OutcomeState) -> Mapping[str, Any]:
         return places.known_facts(self._moves.unit, claim.entry)
@@ -83,6 +85,8 @@ class Recovery:
         watched = set(owners)
         if self._watch_main and main is not None and not main.closed:
             watched.add((MAIN, main.highest))
+        if self._watch_main:
+            watched |= self._coming(chains)
         for key in [key for key in self._watches if key not in watched]:
             del self._watches[key]
         closed = False
@@ -91,6 +95,21 @@ class Recovery:
             if job != session.job and seen is not None and seen.state(number) is SessionState.OPEN:
                 closed |= self._judge(seen, number, started, ended)
         return sessions.look_all(self._moves.runs.names(layout.JOBS)) if closed else chains
+
+    def _coming(self, chains: Mapping[str, Chain]) -> set[tuple[str, int]]:
+        """Open sessions of side jobs that hand over, as their locks say; each lock is read once."""
+        own = (MAIN, self._moves.session.job)
+        keys = [(job, seen.highest) for job, seen in chains.items() if job not in own and not seen.closed]
+        for key in keys:
+            if key not in self._hands_over:
+                try:
+                    lock = chain.read_lock(self._moves.runs, *key)
+                except InvalidError:
+                    self._hands_over[key] = False
+                else:
+                    if lock is not None:
+                        self._hands_over[key] = lock.hands_over
+        return {key for key in keys if self._hands_over.get(key)}
 
     def _judge(self, seen: Chain, number: int, started: float, ended: float) -> bool:
         """Watch one open session of another job; True where it was closed."""

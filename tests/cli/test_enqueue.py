@@ -5,12 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support import build
 from tests.support.command import fsrun, start
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short timeouts, and no data.parquet at the end of a run."""
+    monkeypatch.setenv("FSRUN_COMPACT", "0")
+    monkeypatch.setenv("FSRUN_TIMEOUT", "2")
 
 
 @pytest.fixture
@@ -86,7 +96,8 @@ def test_finish_names_the_newest_main_session(run: build.RunFolder, tmp_path: Pa
 @pytest.mark.parametrize(
     "arguments",
     [[], ["x", "--watch", "y"], ["--step", "3", "--finish"], ["--watch", "y", "--name", "z"],
-     ["--watch", "y", "--glob", "a/*"]],
+     ["--watch", "y", "--glob", "a/*"], ["x", "--idle", "5s"], ["--finish", "--job", "watch"], ["x", "--ready", "y"],
+     ["--watch", "y", "--job", "No"], ["--watch", "y", "--settle", "soon"]],
 )  # fmt: skip
 def test_arguments_that_do_not_go_together_are_wrong_usage(
     arguments: list[str], run: build.RunFolder, tmp_path: Path
@@ -99,7 +110,7 @@ def test_watching_ends_when_main_has_finished_and_takes_what_is_there(
 ) -> None:
     (ckpt / "tmp-step_3.pt").write_bytes(b"x")
     run.end("main", 1)
-    arguments = ("--watch", ckpt, "--glob", "*.pt", "--poll", "0.01s", "--finish")
+    arguments = ("--watch", ckpt, "--glob", "*.pt", "--poll", "0.01s", "--settle", "0s", "--finish")
     result = fsrun("enqueue", "big", *arguments, root=tmp_path)
     assert (result.exit_code, result.stdout) == (0, "step_1.pt\nstep_2.pt\nFINISHED\n")
     assert queued(run) == ["FINISHED", "step_1.pt", "step_2.pt"]
@@ -107,9 +118,137 @@ def test_watching_ends_when_main_has_finished_and_takes_what_is_there(
     assert again.stdout == "FINISHED\n", "each once, by the metas"
 
 
+def record(path: Path) -> dict[str, object]:
+    return json.loads(path.read_text())  # type: ignore[no-any-return]
+
+
+def test_a_watcher_beside_a_trainer_joins_as_a_side_job_that_evaluators_wait_for(
+    run: build.RunFolder, ckpt: Path, tmp_path: Path
+) -> None:
+    run.end("main", 1)
+    result = fsrun("enqueue", "big", "--watch", ckpt, "--poll", "0.01s", "--settle", "0s", root=tmp_path)
+    assert result.exit_code == 0
+    assert record(run.path / "jobs" / "watch.1.lock")["hands_over"] is True
+    assert record(run.path / "jobs" / "watch.1.end")["status"] == "finished"
+    assert not (run.path / "jobs" / "main.2.lock").exists()
+    assert meta(run, "step_1.pt")["main_session"] == 1
+    assert "as job watch of speech/big, until the main job has finished" in result.stderr
+
+
+def test_for_a_trainer_that_knows_nothing_a_watcher_is_the_main_job_of_a_new_run_and_goes_on_with_it(
+    ckpt: Path, tmp_path: Path
+) -> None:
+    done = tmp_path / "done"
+    arguments = ("--watch", ckpt, "--poll", "0.01s", "--settle", "0s", "--until-file", done, "--finish")
+    done.touch()
+    first = fsrun("enqueue", "vision/new", *arguments, root=tmp_path)
+    assert (first.exit_code, first.stdout) == (0, "step_1.pt\nstep_2.pt\nFINISHED\n"), first.stderr
+    path = tmp_path / "vision" / "new"
+    lock, end = record(path / "jobs" / "main.1.lock"), record(path / "jobs" / "main.1.end")
+    assert (lock["project"], lock["run"], lock["hands_over"], end["status"]) == ("vision", "new", True, "finished")
+    assert record(path / "queue" / "FINISHED")["main_session"] == 1
+    (ckpt / "step_3.pt").write_bytes(b"later")
+    second = fsrun("enqueue", "new", *arguments, root=tmp_path)
+    assert second.stdout == "step_3.pt\nFINISHED\n", second.stderr
+    assert record(path / "queue" / "FINISHED")["main_session"] == 2
+    assert record(path / "jobs" / "main.2.end")["status"] == "finished"
+
+
+def test_an_id_alone_makes_no_run(ckpt: Path, tmp_path: Path) -> None:
+    result = fsrun("enqueue", "new", "--watch", ckpt, root=tmp_path)
+    assert (result.exit_code, "write PROJECT/new" in result.stderr) == (4, True)
+    assert fsrun("enqueue", "vision/new", "--watch", ckpt, "--job", "watch", root=tmp_path).exit_code == 4
+    assert not (tmp_path / "vision").exists()
+
+
+def test_a_path_names_the_run_that_is_made(ckpt: Path, tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere" / "vision" / "new"
+    result = fsrun("enqueue", path, "--watch", ckpt, "--poll", "0.01s", "--settle", "0s", "--idle", "0.05s")
+    assert (result.exit_code, result.stdout) == (0, "step_1.pt\nstep_2.pt\n")
+    assert record(path / "jobs" / "main.1.end")["status"] == "finished"
+
+
+def test_with_finish_sigterm_says_that_the_trainer_is_done(ckpt: Path, tmp_path: Path) -> None:
+    with watching(ckpt, tmp_path, "--finish") as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == [b"step_1.pt\n", b"step_2.pt\n"]
+        (ckpt / "step_3.pt").write_bytes(b"the last one, not settled when the signal comes")
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == b"step_3.pt\nFINISHED\n"
+        assert process.wait(60) == 0
+    assert record(tmp_path / "vision" / "new" / "jobs" / "main.1.end")["status"] == "finished"
+
+
+def test_without_finish_sigterm_means_that_the_watcher_has_to_go_and_may_come_back(ckpt: Path, tmp_path: Path) -> None:
+    with watching(ckpt, tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"step_1.pt\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    end = record(tmp_path / "vision" / "new" / "jobs" / "main.1.end")
+    assert (end["status"], end["reason"]) == ("failed", "preempted")
+
+
+def test_a_watcher_that_was_killed_is_the_main_job_again_and_a_second_one_is_refused(
+    ckpt: Path, tmp_path: Path
+) -> None:
+    with watching(ckpt, tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"step_1.pt\n"
+        refused = fsrun("enqueue", "new", "--watch", ckpt, root=tmp_path)
+        assert (refused.exit_code, str(process.pid) in refused.stderr) == (3, True)
+        process.kill()
+        process.wait(60)
+        again = fsrun("enqueue", "new", "--watch", ckpt, "--poll", "0.01s", "--settle", "0s", "--idle", "0s",
+                      root=tmp_path)  # fmt: skip
+    assert again.exit_code == 0, again.stderr
+    assert record(tmp_path / "vision" / "new" / "jobs" / "main.2.lock")["hands_over"] is True
+
+
+@contextmanager
+def watching(ckpt: Path, root: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A real watcher of a new run; whatever happens, it is gone afterwards."""
+    settings = ("--poll", "0.05s", "--settle", "0.2s", *arguments)
+    process = start("enqueue", "vision/new", "--watch", ckpt, *settings, root=root)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def test_a_folder_is_ready_when_it_holds_what_was_asked_for(run: build.RunFolder, ckpt: Path, tmp_path: Path) -> None:
+    for name in ("checkpoint-5", "checkpoint-6"):
+        (ckpt / name).mkdir()
+        (ckpt / name / "model.safetensors").write_bytes(b"x")
+    (ckpt / "checkpoint-5" / "trainer_state.json").write_bytes(b"{}")
+    run.end("main", 1)
+    result = fsrun("enqueue", "big", "--watch", ckpt, "--glob", "checkpoint-*", "--ready", "trainer_state.json",
+                   "--poll", "0.01s", "--settle", "0s", root=tmp_path)  # fmt: skip
+    assert (result.exit_code, queued(run)) == (0, ["checkpoint-5"])
+    assert "checkpoint-6 is not handed over: it holds no trainer_state.json" in result.stderr
+
+
+def test_a_source_that_grows_after_it_was_handed_over_is_a_loud_warning(ckpt: Path, tmp_path: Path) -> None:
+    (ckpt / "checkpoint-5").mkdir()
+    (ckpt / "checkpoint-5" / "a").write_bytes(b"x")
+    with watching(ckpt, tmp_path, "--glob", "checkpoint-*", "--finish") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"checkpoint-5\n"
+        (ckpt / "checkpoint-5" / "b").write_bytes(b"late")
+        assert process.stdout.readline() == b"checkpoint-5~2\n"
+        process.send_signal(signal.SIGTERM)
+        said = process.stderr.read().decode()
+    assert said.count("WARNING: checkpoint-5 was written on after it had been handed over") == 1
+
+
 def test_watching_ends_when_another_process_wrote_finished(run: build.RunFolder, ckpt: Path, tmp_path: Path) -> None:
     fsrun("enqueue", "big", "--finish", root=tmp_path)
-    result = fsrun("enqueue", "big", "--watch", ckpt, "--poll", "0.01s", root=tmp_path)
+    result = fsrun("enqueue", "big", "--watch", ckpt, "--poll", "0.01s", "--settle", "0s", root=tmp_path)
     assert (result.exit_code, result.stdout) == (0, "step_1.pt\nstep_2.pt\n")
 
 
@@ -117,7 +256,9 @@ def test_watching_lingers_after_a_crash_of_main_as_long_as_it_is_told(
     run: build.RunFolder, ckpt: Path, tmp_path: Path
 ) -> None:
     run.end("main", 1, "crashed", reason="expired")
-    result = fsrun("enqueue", "big", "--watch", ckpt, "--poll", "0.01s", "--linger", "0s", root=tmp_path)
+    result = fsrun(
+        "enqueue", "big", "--watch", ckpt, "--poll", "0.01s", "--settle", "0s", "--linger", "0s", root=tmp_path
+    )
     assert (result.exit_code, queued(run)) == (0, ["step_1.pt", "step_2.pt"])
 
 
@@ -133,14 +274,14 @@ def test_watching_goes_on_past_what_cannot_be_handed_over_and_fails_at_the_end(
 
     monkeypatch.setattr(OutsideQueue, "enqueue", fail)
     run.end("main", 1)
-    result = fsrun("enqueue", "big", "--watch", ckpt, "--poll", "0.01s", "--finish", root=tmp_path)
+    result = fsrun("enqueue", "big", "--watch", ckpt, "--poll", "0.01s", "--settle", "0s", "--finish", root=tmp_path)
     assert (result.exit_code, queued(run)) == (1, ["FINISHED", "step_2.pt"])
 
 
 def test_a_watcher_takes_files_as_they_come_and_ends_at_sigterm(
     run: build.RunFolder, ckpt: Path, tmp_path: Path
 ) -> None:
-    process = start("enqueue", "big", "--watch", ckpt, "--poll", "0.05s", root=tmp_path)
+    process = start("enqueue", "big", "--watch", ckpt, "--poll", "0.05s", "--settle", "0s", root=tmp_path)
     assert process.stdout is not None
     assert process.stderr is not None
     try:

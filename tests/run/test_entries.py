@@ -157,6 +157,44 @@ def test_after_a_crash_of_main_it_lingers_and_starts_anew_when_main_comes_back(r
     assert 1119 <= len(clock.slept) <= 1123
 
 
+def test_an_evaluator_waits_for_a_side_job_that_hands_over_whatever_main_and_finished_say(run: Run) -> None:
+    lock(run.path, "watch", 1, hands_over=True)
+    lock(run.path, "analysis", 1)
+    run.finish()
+    clock = FakeClock()
+    context, evaluation = run.evaluate(clock=clock)
+    context.main = (1, "finished", 1)
+
+    def world(_: float) -> None:
+        if len(clock.slept) == 5:
+            run.hand_over(1)
+            end(run.path, "watch", 1)
+
+    clock.on_sleep = world
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert 5 <= len(clock.slept) <= 7
+
+
+def test_a_side_job_that_hands_over_and_is_dead_is_closed_by_the_evaluator(run: Run) -> None:
+    lock(run.path, "watch", 1, hands_over=True)
+    run.finish()
+    clock = FakeClock()
+    _, evaluation = run.evaluate(clock=clock)
+    assert done_all(evaluation) == []
+    assert 30 <= clock.monotonic() - 1000 <= 40
+    record = codec.decode_record((run.path / "jobs" / "watch.1.end").read_bytes())
+    assert record is not None
+    assert (record["status"], record["reason"]) == ("crashed", "expired")
+
+
+def test_a_side_job_of_a_newer_protocol_keeps_nobody_waiting(run: Run) -> None:
+    lock(run.path, "watch", 1, hands_over=True, protocol="2.0")
+    run.finish()
+    clock = FakeClock()
+    assert done_all(run.evaluate(clock=clock)[1]) == []
+    assert clock.monotonic() - 1000 < 30
+
+
 def test_a_plain_finished_ends_it_when_main_has_finished(run: Run) -> None:
     (run.path / "queue" / "FINISHED").touch()
     context, evaluation = run.evaluate()

@@ -35,6 +35,8 @@ PLAIN: dict[str, Any] = {
     "timeout": 1.2,
     "strict": False,
     "ranks": "alone",
+    "wait": 0.0,
+    "hands_over": False,
     "on_fenced": "warn",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from fsrun.disk.store import Store
 from fsrun.run.outside import OutsideQueue
 from fsrun.run.watch import FolderWatch, is_staging
 from tests.support import build
+from tests.support.clock import FakeClock
 
 pytestmark = pytest.mark.unit
 FS = LocalFileSystem()
@@ -31,8 +33,8 @@ def queue(tmp_path: Path) -> OutsideQueue:
     return OutsideQueue(FS, str(run.path), lambda text: pytest.fail(text))
 
 
-def watch(folder: Path, queue: OutsideQueue, pattern: str = "*") -> FolderWatch:
-    return FolderWatch(FS, str(folder), pattern, queue.unit)
+def watch(folder: Path, queue: OutsideQueue, pattern: str = "*", settle: float = 0.0, **more: Any) -> FolderWatch:
+    return FolderWatch(FS, str(folder), pattern, queue.unit, settle=settle, **more)
 
 
 def names(paths: list[str]) -> list[str]:
@@ -87,6 +89,91 @@ def test_a_folder_that_grows_below_or_holds_staging_names_is_not_ready(folder: P
     os.rename(inner / "c.tmp", inner / "c")
     looking.look()
     assert names(looking.look()) == ["checkpoint-1"]
+
+
+def test_a_checkpoint_is_ready_when_it_stood_still_for_the_settle_time(folder: Path, queue: OutsideQueue) -> None:
+    clock = FakeClock()
+    looking = watch(folder, queue, settle=10.0, clock=clock)
+    (folder / "checkpoint-1").mkdir()
+    (folder / "checkpoint-1" / "a").write_bytes(b"1")
+    for _ in range(2):  # a writer that pauses for 5 s between two files
+        assert looking.look() == []
+        clock.advance(5)
+    (folder / "checkpoint-1" / "b").write_bytes(b"1")
+    assert looking.look() == []
+    clock.advance(9.9)
+    assert (looking.look(), looking.settling) == ([], True)
+    clock.advance(0.2)
+    assert names(looking.look()) == ["checkpoint-1"]
+
+
+def test_a_folder_is_ready_with_the_file_that_was_asked_for(folder: Path, queue: OutsideQueue) -> None:
+    for name in ("checkpoint-1", "checkpoint-2"):
+        (folder / name / "rank0").mkdir(parents=True)
+        (folder / name / "rank0" / "model").write_bytes(b"1")
+    (folder / "checkpoint-2" / "rank0" / "done").write_bytes(b"")
+    (folder / "step_3.pt").write_bytes(b"a file is a checkpoint as it is")
+    for pattern in ("done", "rank0/d*"):
+        looking = watch(folder, queue, ready=pattern)
+        looking.look()
+        assert names(looking.look()) == ["checkpoint-2", "step_3.pt"]
+        assert looking.unready == ["checkpoint-1"]
+        for name in ("checkpoint-2", "step_3.pt"):
+            looking.took(str(folder / name))
+        assert not looking.settling, "nobody waits for what is not coming"
+
+
+def test_what_grows_after_it_was_taken_is_told_once_and_taken_again(folder: Path, queue: OutsideQueue) -> None:
+    (folder / "checkpoint-1").mkdir()
+    (folder / "checkpoint-1" / "a").write_bytes(b"1")
+    looking = watch(folder, queue)
+    taken = []
+    for data in (b"1", b"12", b"123"):
+        (folder / "checkpoint-1" / "b").write_bytes(data)
+        looking.look()
+        assert looking.grown == ([] if data == b"1" else ["checkpoint-1"])
+        for path in looking.look():
+            taken.append(queue.enqueue(path))
+            looking.took(path)
+        assert looking.grown == []
+    assert taken == ["checkpoint-1", "checkpoint-1~2", "checkpoint-1~3"]
+
+
+def test_what_is_being_deleted_is_neither_told_nor_taken_again(folder: Path, queue: OutsideQueue) -> None:
+    (folder / "checkpoint-1").mkdir()
+    for name in "ab":
+        (folder / "checkpoint-1" / name).write_bytes(b"1")
+    looking = watch(folder, queue)
+    looking.look()
+    for path in looking.look():
+        looking.took(path)
+    os.unlink(folder / "checkpoint-1" / "a")
+    assert (looking.look(), looking.look(), looking.grown, looking.settling) == ([], [], [], False)
+
+
+def test_a_watcher_that_starts_again_sees_that_a_folder_gained_a_file(folder: Path, queue: OutsideQueue) -> None:
+    (folder / "data").mkdir()
+    (folder / "data" / "x").write_bytes(b"x")
+    (folder / "checkpoint-1").mkdir()
+    (folder / "checkpoint-1" / "linked").symlink_to(folder / "data")
+    assert queue.enqueue(str(folder / "checkpoint-1")) == "checkpoint-1"
+    looking = watch(folder, queue, "checkpoint-*")
+    assert (looking.look(), looking.look(), looking.settling) == ([], [], False)
+    (folder / "checkpoint-1" / "late").write_bytes(b"x")
+    again = watch(folder, queue, "checkpoint-*")
+    again.look()
+    assert names(again.look()) == ["checkpoint-1"]
+
+
+def test_time_without_a_change_is_counted_from_the_last_one(folder: Path, queue: OutsideQueue) -> None:
+    clock = FakeClock()
+    looking = watch(folder, queue, clock=clock)
+    clock.advance(5)
+    looking.look()
+    assert looking.still_for == 5
+    (folder / "a_1").write_bytes(b"x")
+    looking.look()
+    assert looking.still_for == 0
 
 
 def test_what_is_ready_comes_in_the_order_of_steps(folder: Path, queue: OutsideQueue) -> None:

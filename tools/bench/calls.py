@@ -57,6 +57,8 @@ def _count(folder: Path) -> dict[str, dict[str, int]]:
             "root": str(folder),
             "handover": None,
             "timeout": 80_000.0,
+            "wait": 0.0,
+            "hands_over": False,
             "strict": False,
             "ranks": "alone",
             "on_fenced": "warn",
