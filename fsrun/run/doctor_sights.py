@@ -23,6 +23,7 @@ from fsrun.disk.fs import FileSystem
 Kind = Literal["listing", "absent name", "replaced file", "grown file"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _PAUSE = 0.01
+_TICKS = 0.05
 
 
 class Peer:
@@ -99,6 +100,8 @@ class Watcher:
             self._fs.create(path, b"old\n")
         see = self._eye(what, f"{self._here}/{name}", fresh)
         see()
+        # Servers stamp folders in ticks of some ms; a change in the tick of a look may hide behind the same stamp.
+        self._clock.sleep(_TICKS)
         began = self._peer.ask(do=what, folder=f"{self._there}/{name}", limit=self._limit)["at"]
         end = began + self._limit
         while not see():
