@@ -38,7 +38,7 @@ def run(tmp_path: Path, spills: Path) -> build.RunFolder:
     size = run.log("main", 1, build.lines(range(5)))
     run.session("main", 1, sizes={})
     run.session("main", 2, build.lines(range(3, 8)), fence={"scalars/main.1.jsonl": size})
-    run.session("eval", 1, build.line(1, {"eval/acc": 0.5}, entry="a_1.pt.1"))
+    run.session("eval", 1, build.line(1, {"eval/acc": 0.5}, entry="a_1.pt.1"), ended="failed")
     run.write("best.json", {"protocol": "1.0", "mode": "max", "tag": "eval/acc", "keep": 1})
     run.outcome("a_1.pt", 1, step=1, scores={"eval/acc": 0.5})
     run.outcome("b_2.pt", 1, step=2, state="failed")
@@ -49,12 +49,23 @@ def run(tmp_path: Path, spills: Path) -> build.RunFolder:
     run.write("meta/a_1.pt.json", META)
     run.write("queue/FINISHED", {"protocol": "1.0", "main_session": 2})
     for job in ("main", "eval"):
-        view = {"protocol": "1.0", "job": job, "session": 2 if job == "main" else 1, "status": "finished"}
+        status = {"session": 2, "status": "finished"} if job == "main" else {"session": 1, "status": "failed"}
+        view = {"protocol": "1.0", "job": job} | status
         run.write("run.json" if job == "main" else f"jobs/{job}.json", view)
     run.write("notes.txt", b"mine")
     run.write("jobs/later.kind", b"of a newer program")
     compact(str(run.path))
     return run
+
+
+def test_what_waits_though_all_jobs_have_finished_is_a_warning(run: build.RunFolder) -> None:
+    assert check_run(str(run.path)) == []
+    run.end("eval", 1)
+    found = {f.file: f for f in check_run(str(run.path)) if f.rule == "5.8"}
+    assert sorted(found) == ["queue/d_4.pt", "retry/2/b_2.pt"]
+    assert {(f.severity, f.message) for f in found.values()} == {
+        ("warning", "waits to be evaluated, but all jobs have ended as finished")
+    }
 
 
 def test_what_is_kept_but_was_written_again_is_an_error(run: build.RunFolder) -> None:

@@ -47,6 +47,7 @@ def check_queue(picture: Picture) -> Store | None:
     _read_places(picture, queue)
     _read_metas(picture, queue)
     _check_places(picture, queue)
+    _check_waiting(picture, queue)
     _check_finished(picture, queue)
     return unit
 
@@ -206,6 +207,17 @@ def _compare_kept(picture: Picture, queue: _Queue, entry: str, place: str) -> No
     if difference is not None:
         message = f"is not what was handed over: {difference.text}"
         picture.report("error", place, "5.7", message, "its trainer wrote it again; use another checkpoint")
+
+
+def _check_waiting(picture: Picture, queue: _Queue) -> None:
+    """Whether somebody can be expected to take what waits."""
+    ends = [picture.ends.get((job, chain.highest)) for job, chain in picture.chains.items() if chain.highest]
+    if not ends or not all(end is not None and end.status == "finished" for end in ends):
+        return
+    waiting = [p for places in queue.places.values() for p in places if p.startswith((layout.QUEUE, layout.RETRY))]
+    for place in sorted(waiting):
+        message = "waits to be evaluated, but all jobs have ended as finished"
+        picture.report("warning", _shown(picture, queue, place), "5.8", message, "start an evaluator: fsrun eval")
 
 
 def _check_claim(picture: Picture, queue: _Queue, claim: Claim) -> None:
