@@ -27,7 +27,7 @@ from contextlib import suppress
 import fsrun
 from fsrun.core import layout
 from fsrun.disk.store import Store
-from fsrun.run.descriptors import Channel, Held, open_channels
+from fsrun.run.descriptors import Channel, Held, open_channels, waiting
 from fsrun.run.notebook import Forwarding, is_notebook
 from fsrun.run.relay import CHUNK, SURVIVED, Wire
 
@@ -215,6 +215,12 @@ class Console:
             self._child.wait()
 
     def _lost(self) -> None:
+        """The relay is gone: pass on what it left, then lead the output past us; the order stays but for a moment."""
+        deadline = time.monotonic() + FLUSH_WAIT
+        for channel in self._channels:
+            while channel.original is not None and waiting(channel.reader.number) and time.monotonic() < deadline:
+                if not channel.reader.is_ours or not _pass_on(channel):
+                    break
         self._restore()
         self._reap()
         if not self._over:
