@@ -7,10 +7,12 @@ hangs keeps nobody from asking how it is, or from stopping it. It never starts, 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,26 +59,66 @@ class Service:
         Raises ``NotFoundError`` where the root is no folder, ``HeldError`` where a daemon of this host has it already.
         After a crash: what was half done is finished by the next daemon, or by the jobs themselves.
         """
-        if not os.path.isdir(self.root):
-            raise NotFoundError(f"{self.root}: no such folder; give the root of the runs")
-        files = LocalFiles(locks.runtime_folder(self.environ), os.path.realpath(self.root))
+        signals = _Signals()
+        root = self._resolve(signals)
+        if root is None:
+            return 128 + signals.got
+        files = LocalFiles(locks.runtime_folder(self.environ), root)
         lock = locks.take(files.lock)
         if lock is None:
             raise HeldError(f"{self.root}: a daemon of this host has it already (fsrun daemon --status)")
-        return _Serving(self, files, lock).run(once)
+        return _Serving(self, files, lock, signals).run(once)
+
+    def _resolve(self, signals: _Signals) -> str | None:
+        """The root without links on the way to it, by a thread, since it may hang; None: told to stop meanwhile."""
+        found: list[str | None] = []
+
+        def look() -> None:
+            found.append(os.path.realpath(self.root) if os.path.isdir(self.root) else None)
+
+        threading.Thread(target=look, name="fsrun-root", daemon=True).start()
+        while not found:
+            if signals.wait(0.02):
+                return None
+        if found[0] is None:
+            raise NotFoundError(f"{self.root}: no such folder; give the root of the runs")
+        return found[0]
+
+
+class _Signals:
+    """Signals that ask to stop. A handler must take no lock, so the main thread waits on a pipe."""
+
+    def __init__(self) -> None:
+        self.got = 0
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self.got = self.got or number
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, or until a signal comes; returns whether one did."""
+        if not self.got and select.select([self._read], [], [], seconds)[0]:
+            with suppress(BlockingIOError):
+                os.read(self._read, 512)
+        return bool(self.got)
 
 
 class _Serving:
     """The parts of a running daemon. ``lock`` is kept for as long as the process lives."""
 
-    def __init__(self, service: Service, files: LocalFiles, lock: object) -> None:
+    def __init__(self, service: Service, files: LocalFiles, lock: object, signals: _Signals) -> None:
         self._service = service
         self._files = files
         self._lock = lock
+        self._signals = signals
         self._clock = clock = service.clock
         self._journal = Journal(files.root, clock, service.write, as_json=service.as_json)
         self._stop = threading.Event()
-        self._signal = 0
         self._began = clock.monotonic()
         self._started = rfc3339(clock.now_ns())
         self._compactor = Compactor(self._compacted)
@@ -91,10 +133,8 @@ class _Serving:
 
     def run(self, once: bool) -> int:
         notifier = Notifier(self._service.environ)
-        for number in _SIGNALS:
-            signal.signal(number, self._on_signal)
-        if not once and self._hints.start():
-            # The listing of a root that hangs must not keep the daemon from its signals.
+        if not once:
+            self._hints.start()
             self._journal.note(f"fsrun {fsrun.__version__} watches {self._files.root} (process {os.getpid()})")
         scheduler = threading.Thread(target=self._keeper.run, name="fsrun-scheduler", daemon=True)
         scheduler.start()
@@ -106,25 +146,19 @@ class _Serving:
         notifier.tell("STOPPING=1")
         self._compactor.kill()
         self._write_status()
-        if once and not decided and not self._signal:
-            hung = (
-                "; ".join(f"{what} of {path}" for what, path, _ in self._hanging()) or "not every session was decided"
-            )
-            self._journal.problem(self._files.root, f"gave up: {hung}")
+        if once and not decided and not self._signals.got:
+            hung = [f"{what} of {path} hangs" for what, path, _ in self._hanging()]
+            self._journal.problem(self._files.root, f"gave up: {'; '.join(hung) or 'not every session was decided'}")
         self._journal.flush(_FLUSH)
         if once:
-            return 128 + self._signal if self._signal else int(not decided or bool(self._journal.problems))
-        return 0 if self._signal in (0, signal.SIGTERM) else 128 + self._signal
-
-    def _on_signal(self, number: int, frame: object) -> None:
-        self._signal = number
-        self._stop.set()
+            return 128 + self._signals.got if self._signals.got else int(not decided or bool(self._journal.problems))
+        return 0 if self._signals.got in (0, signal.SIGTERM) else 128 + self._signals.got
 
     def _wait(self, notifier: Notifier, scheduler: threading.Thread, once: bool) -> bool:
         """Wait for a signal, or with ``once`` for the end of the round; keeps status and watchdog up meanwhile."""
         pause = min(1.0, notifier.interval or 1.0) if not once else 0.02
         noted = fed = -STATUS_INTERVAL
-        while not self._stop.wait(pause):
+        while not self._signals.wait(pause):
             now = self._clock.monotonic()
             if once and self._is_done():
                 return True

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +310,17 @@ def test_a_fault_with_one_run_is_a_problem_of_that_run(tmp_path: Path, monkeypat
     assert hand.keeper._try(Watched("x"), lambda: 1 // 0) is None  # type: ignore[arg-type,return-value]
 
 
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """What a daemon in this very process changes, as it was."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    signal.set_wakeup_fd(-1)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals")
 def test_a_root_that_is_missing_or_taken_is_an_error(tmp_path: Path) -> None:
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
     with pytest.raises(NotFoundError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -186,6 +187,23 @@ def test_two_daemons_on_two_hosts_are_safe_together(place: Place) -> None:
     names = {n for i in range(4) for n in os.listdir(place.root / "p" / f"dead{i}" / "jobs") if ".end" in n}
     assert names == {"main.1.end"}
     assert place.end("alive") is None
+
+
+def test_a_service_manager_hears_that_the_daemon_is_ready_lives_and_stops(place: Place) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(str(place.folder / "notify"))
+        channel.settimeout(PATIENCE)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NOTIFY_SOCKET", str(place.folder / "notify"))
+            patch.setenv("WATCHDOG_USEC", "1000000")
+            daemon = place.daemon()
+        assert channel.recv(1000).startswith(b"READY=1\n")
+        assert channel.recv(1000) == b"WATCHDOG=1"
+        daemon.terminate()
+        while (said := channel.recv(1000)) == b"WATCHDOG=1":
+            pass
+        assert said == b"STOPPING=1"
+    assert daemon.wait(PATIENCE) == 0
 
 
 def test_a_second_daemon_of_the_same_host_is_refused(place: Place) -> None:

@@ -102,7 +102,7 @@ def _watch(root: Path, runs: int, live: int, seconds: float) -> dict[str, float]
     )
     try:
         scan = _until_scanned(runtime)
-        time.sleep(2 * TIMEOUT / 6)  # it knows the rhythm of each run by then
+        time.sleep(15.0 if seconds < 30 else 180.0)  # it knows the rhythm of each run by then
         before, began, looks = _cpu(watcher.pid), time.monotonic(), _status(runtime)["looks"]
         time.sleep(seconds)
         core = 100 * (_cpu(watcher.pid) - before) / (time.monotonic() - began)
