@@ -41,8 +41,9 @@ class FunctionEvaluator:
         try:
             self._start()
         except EvaluationError as error:
-            where = f"\n{error.error['traceback']}" if error.error and error.error.get("traceback") else ""
-            raise UsageError(f"--function: {error.reason}{where}") from error
+            refused = UsageError(f"--function: {error.reason}")
+            refused.details = str((error.error or {}).get("traceback") or "")
+            raise refused from error
 
     def evaluate(self, request: Request) -> Result:
         """Return the function's scores."""

@@ -65,9 +65,19 @@ def takes_context(function: Callable[..., object]) -> bool:
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """An exception as an outcome keeps it: type, message, traceback (the end of it where it is long)."""
-    text = "".join(traceback.format_exception(error))
+    """An exception as an outcome keeps it: type, message, traceback (the end of it where it is long).
+
+    The traceback begins in the user's code: the frames that led there are ours and the import system's.
+    """
+    frames = error.__traceback__
+    while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frames))
     return {"type": type(error).__name__, "message": _text(error), "traceback": text[-TRACEBACK_LIMIT:]}
+
+
+def _is_ours(file: str) -> bool:
+    return file == __file__ or file.startswith("<frozen importlib")
 
 
 def _text(error: BaseException) -> str:
@@ -128,8 +138,9 @@ def main(spec: str, read: int, write: int) -> None:
         function = load(spec)
         answer: dict[str, Any] = {"ready": True}
     except BaseException as error:  # noqa: BLE001 - importing user code may raise anything
-        reason = error.reason if isinstance(error, EvaluationError) else f"{spec} cannot be loaded: {error!r}"[:500]
-        _send(write, {"ready": False, "reason": reason, "error": describe(error)})
+        own = isinstance(error, EvaluationError)
+        reason = str(error) if own else f"{spec} cannot be loaded: {type(error).__name__}: {_text(error)}"[:500]
+        _send(write, {"ready": False, "reason": reason, "error": None if own else describe(error)})
         return
     _send(write, answer)
     while True:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 import fsrun
-from fsrun.cli.text import clean
+from fsrun.cli.text import clean, clean_lines
 from fsrun.core.errors import FsrunError, HeldError, InvalidError, NotFoundError, UsageError
 
 COMMANDS = {
@@ -69,7 +69,7 @@ class Commands(click.Group):
             raise Stopped(signal.SIGPIPE) from None
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Run and exit. Every error is one line on stderr, whatever it holds."""
+        """Run and exit. Every error is one line on stderr, whatever it holds; a traceback of the user's may follow."""
         extra["standalone_mode"] = False
         try:
             code = super().main(*args, **extra)
@@ -95,6 +95,8 @@ def _explain(error: BaseException) -> int:
 
         traceback.print_exception(error)
     click.echo(f"fsrun: {clean(message)}", err=True)
+    if isinstance(error, FsrunError) and error.details:
+        click.echo(clean_lines(error.details.rstrip("\n")), err=True)
     return code
 
 

@@ -6,6 +6,9 @@ from __future__ import annotations
 class FsrunError(Exception):
     """Base of every error that fsrun raises on purpose."""
 
+    details: str = ""
+    """Text of several lines that belongs to it, such as the traceback of a user's code."""
+
 
 class HeldError(FsrunError):
     """Another live process holds the job (it names host and process), or a newer session fenced this one."""

@@ -88,18 +88,22 @@ class Record:
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Build the record; raises ``InvalidError`` naming the key that is missing or has the wrong type."""
+    def from_json(cls, value: Mapping[str, Any], path: str | None = None) -> Self:
+        """Build the record; raises ``InvalidError`` naming the key that is missing or has the wrong type.
+
+        ``path``: of the file that it was read from, for that message.
+        """
+        what = cls.KIND if path is None else f"{path}: {cls.KIND}"
         known: dict[str, Any] = {}
         for spec in fields(cls):
             if spec.name == "extra":
                 continue
             if spec.name not in value:
                 if spec.default is MISSING and spec.default_factory is MISSING:
-                    raise InvalidError(f"{cls.KIND}: the key {spec.name!r} is missing")
+                    raise InvalidError(f"{what}: the key {spec.name!r} is missing")
                 continue
             if not spec.metadata["check"](value[spec.name]):
-                raise InvalidError(f"{cls.KIND}: the key {spec.name!r} has the wrong type: {value[spec.name]!r:.80}")
+                raise InvalidError(f"{what}: the key {spec.name!r} has the wrong type: {value[spec.name]!r:.80}")
             known[spec.name] = value[spec.name]
         own = {spec.name for spec in fields(cls)} - {"extra"}
         extra = {k: v for k, v in value.items() if k not in own}

@@ -32,4 +32,4 @@ def decode_lock(value: Mapping[str, Any], path: str) -> Lock:
     why = refusal(value)
     if why is not None:
         raise InvalidError(f"{path}: {why}")
-    return Lock.from_json(value)
+    return Lock.from_json(value, path)

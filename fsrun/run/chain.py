@@ -47,8 +47,9 @@ def read_lock(store: Store, job: str, session: int) -> Lock | None:
 
 def read_end(store: Store, job: str, session: int) -> End | None:
     """The end of a session that a listing has shown; None: not (yet) readable."""
-    value = store.record(layout.join(layout.JOBS, layout.end_name(job, session)))
-    return None if value is None else End.from_json(value)
+    path = layout.join(layout.JOBS, layout.end_name(job, session))
+    value = store.record(path)
+    return None if value is None else End.from_json(value, store.path(path))
 
 
 def put_end(store: Store, end: End) -> End | None:

@@ -245,7 +245,7 @@ def make_unit(fs: FileSystem, where: Location, folder: object, host: str) -> dic
         raise UsageError(f"cannot make the hand-over unit in {given}: {error.strerror or error}") from error
     if there is None:
         raise UsageError(f"{path}/{layout.UNIT} cannot be read; remove it or give another handover=")
-    unit = Unit.from_json(there)
+    unit = Unit.from_json(there, f"{path}/{layout.UNIT}")
     if (unit.project, unit.run) != (where.project, where.run):
         raise UsageError(f"{path} is the hand-over unit of {unit.project}/{unit.run}; give another handover=")
     return {"path": path, "host": host, "id": unit.id}

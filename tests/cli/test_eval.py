@@ -315,12 +315,28 @@ def test_wrong_usage_is_exit_code_2_and_claims_nothing(case: Case, arguments: li
     assert case.run.tree() == before, "nothing is written, no session is opened"
 
 
-def test_a_function_that_cannot_be_loaded_is_wrong_usage_with_its_traceback(case: Case) -> None:
+@pytest.mark.parametrize(
+    ("code", "said", "traceback"),
+    [
+        ("def other(path): pass\n", "has no function 'size'", []),
+        ("import no_such_module\n", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'",
+         ["Traceback (most recent call last):", "    import no_such_module"]),
+        ("def size(path:\n", "cannot be loaded: SyntaxError: ", ["    def size(path:"]),
+        ("x = '\\x1b[31m'\nraise ValueError(x)\n", "cannot be loaded: ValueError: \\x1b[31m",
+         ["    raise ValueError(x)", "ValueError: \\x1b[31m"]),
+    ],
+)  # fmt: skip
+def test_a_function_that_cannot_be_loaded_is_one_line_and_the_users_own_traceback(
+    case: Case, code: str, said: str, traceback: list[str]
+) -> None:
     case.trained(step_1__pt=1)
-    case.functions.write_text("import no_such_module_of_mine\n")
+    case.functions.write_text(code)
     result = case.eval(function="size")
-    assert result.code == 2
-    assert "no_such_module_of_mine" in result.err
+    first, *rest = result.err.splitlines()
+    assert (result.code, first.startswith("fsrun: --function: "), said in first) == (2, True, True), first
+    assert [line for line in rest if line in traceback] == traceback
+    assert bool(rest) == bool(traceback)
+    assert not [line for line in rest if "worker.py" in line or "importlib" in line], "no frames of ours"
     assert case.left() == ["queue/step_1.pt"]
 
 

@@ -108,6 +108,16 @@ def test_ls_and_help_import_nothing_heavy(tmp_path: Path) -> None:
         assert done.stdout.splitlines()[-1] == "[]", (arguments, done.stdout, done.stderr)
 
 
+def test_a_record_of_the_wrong_type_is_named_with_its_file(tmp_path: Path) -> None:
+    run = build.run(tmp_path)
+    run.lock("main", 1, timeout="soon")
+    result = fsrun("enqueue", "big", "--finish", root=tmp_path)
+    path = run.path / "jobs" / "main.1.lock"
+    assert (result.exit_code, result.stderr) == (
+        5, f"fsrun: {path}: lock: the key 'timeout' has the wrong type: 'soon'\n"
+    )  # fmt: skip
+
+
 def test_a_closed_pipe_ends_quietly_as_sigpipe_would(tmp_path: Path) -> None:
     for number in range(300):
         build.run(tmp_path, f"run-{number:03d}-{'x' * 100}").session("main", 1)
