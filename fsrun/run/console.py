@@ -32,7 +32,9 @@ from fsrun.run.notebook import Forwarding, is_notebook
 from fsrun.run.relay import CHUNK, SURVIVED, Wire
 
 FLUSH_WAIT = 1.5
-"""Seconds that the end waits for room in the channels."""
+"""Seconds that the thread waits for channels to empty, at the end or when the relay is gone."""
+_SHELL = ["/bin/sh", "-c", '"$@" &', "fsrun-console"]
+"""Starts what follows and ends: the relay is nobody's child that the program could wait for."""
 _CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from fsrun.run.relay import main; main(sys.argv[1:])"
 _KEPT = frozenset(("PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"))
 
@@ -50,7 +52,6 @@ class Console:
         self._forwarding: list[Forwarding] = []
         self._wire: Wire | None = None
         self._wake: tuple[Held, Held] | None = None
-        self._child: subprocess.Popen[bytes] | None = None
         self._closed = threading.Event()
         self._over = False
 
@@ -86,7 +87,9 @@ class Console:
         ours, theirs = socket.socketpair()
         try:
             self._wire = Wire(socket.socket(fileno=Held.take(ours.detach()).number))
-            self._child = _spawn(theirs.fileno(), self._log_path(self._store.session), self._channels)
+            passed = Held.take(theirs.detach())
+            _spawn(passed.number, self._log_path(self._store.session), self._channels)
+            passed.close()
         finally:
             theirs.close()
         reading, writing = os.pipe()
@@ -191,9 +194,7 @@ class Console:
         words = self._wire.hear()
         for word in words or ():
             verb, _, rest = word.partition(" ")
-            if verb == "ready":
-                self._reap()
-            elif verb == "broken":
+            if verb == "broken":
                 channel = self._channels[int(rest)]
                 channel.restore()
                 channel.reader.close()
@@ -210,10 +211,6 @@ class Console:
                 self._over = True
         return words is not None
 
-    def _reap(self) -> None:
-        if self._child is not None:
-            self._child.wait()
-
     def _lost(self) -> None:
         """The relay is gone: pass on what it left, then lead the output past us; the order stays but for a moment."""
         deadline = time.monotonic() + FLUSH_WAIT
@@ -222,7 +219,6 @@ class Console:
                 if not channel.reader.is_ours or not _pass_on(channel):
                     break
         self._restore()
-        self._reap()
         if not self._over:
             self._warn(f"{self._store.root}: the console is not recorded any more: the process that does it has ended")
 
@@ -278,7 +274,7 @@ def _pass_on(channel: Channel) -> bool:
     return True
 
 
-def _spawn(control: int, path: str, channels: list[Channel]) -> subprocess.Popen[bytes]:
+def _spawn(control: int, path: str, channels: list[Channel]) -> None:
     """Start the relay. Raises ``OSError``."""
     program = os.path.basename(sys.executable or "")
     if not program.startswith(("python", "pypy")):
@@ -293,15 +289,15 @@ def _spawn(control: int, path: str, channels: list[Channel]) -> subprocess.Popen
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SURVIVED)
     try:
         # Blocked signals stay so in the new process until it ignores them.
-        return subprocess.Popen(
-            [sys.executable, "-P", "-S", "-c", _CODE, home, str(control), path, *specifications],
+        subprocess.Popen(
+            [*_SHELL, sys.executable, "-P", "-S", "-c", _CODE, home, str(control), path, *specifications],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=passed,
             cwd="/",
             env={k: v for k, v in os.environ.items() if not k.startswith("PYTHON") or k in _KEPT},
-        )
+        ).wait()
     except (ValueError, RuntimeError) as error:
         raise OSError(str(error)) from error
     finally:

@@ -6,8 +6,7 @@ when the original is gone. Leaves to others: the log (``consolelog``), the job's
 job that records its console, so it loads nothing beyond the standard library, and the most of that late.
 
 Words on the control socket, each closed by a NUL byte. To this process: ``log <path>``, ``end``, ``stop``,
-``drop <i>``. From it: ``ready``, ``broken <i>``, ``note <text>``, ``passed``, ``closed``,
-``over``.
+``drop <i>``. From it: ``broken <i>``, ``note <text>``, ``passed``, ``closed``, ``over``.
 """
 
 from __future__ import annotations
@@ -220,7 +219,6 @@ class Hub:
         self._log.start()
         for relay in self._relays:
             threading.Thread(target=relay.run, name=f"relay-{relay.index}", daemon=True).start()
-        self.wire.say("ready")
         poller = select.poll()
         poller.register(self.wire.fileno(), select.POLLIN)
         poller.register(self._all_over, select.POLLIN)
@@ -292,9 +290,6 @@ def main(arguments: Sequence[str]) -> None:
     for signum in SURVIVED:
         signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SURVIVED)
-    if os.fork():
-        # The job must not wait for this process when it waits for its children.
-        os._exit(0)
     sys.setswitchinterval(SWITCH_INTERVAL)
     control, path, *specifications = arguments
     channels = [tuple(int(part) for part in text.split(",")) for text in specifications]

@@ -343,7 +343,7 @@ try:
     while True:
         os.wait(); count += 1
 except ChildProcessError:
-    print(count >= 3)
+    print(count == 3)
 """
     assert run(code, tmp_path)[:2] == (0, b"True\n")
 
@@ -364,6 +364,7 @@ ctypes.PyDLL(None).write(1, ctypes.c_char_p(data * 100_000), 8_000_000)
     [
         "os.close(1)",
         "os.close(1); os.close(2)",
+        "os.close(0); os.close(1)",
         "sys.stdout = sys.stderr = None",
         "sys.stdout.close()",
         "sys.stdout = type('Tee', (), {'write': lambda self, text: len(text)})()",
