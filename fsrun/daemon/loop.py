@@ -238,7 +238,7 @@ class Keeper:
             if due is not None:
                 self._schedule(run, "look", due)
             self._plan_tidy(run)
-            self._release(run)
+        self._release(run)
 
     def _list(self, run: Watched) -> float | None:
         look = scan.look_at(self.fs, self.clock, run.path, run.locks, self.me, self.journal.problem)
@@ -301,10 +301,13 @@ class Keeper:
 
     def _release(self, run: Watched) -> None:
         """Forget a run that needs no looks of its own."""
-        if run.busy or "look" in run.due or "tidy" in run.due or run.observed.is_live:
-            return
-        if self.runs.pop(run.path, None) is not None:
-            self.on_idle(run)
+        with self._mutex:
+            if run.busy or "look" in run.due or "tidy" in run.due or run.observed.is_live:
+                return
+            if self.runs.get(run.path) is not run:
+                return
+            del self.runs[run.path]
+        self.on_idle(run)
 
     # One look through the folder.
 
@@ -313,7 +316,7 @@ class Keeper:
         with self._mutex:
             run.busy.discard("tidy")
             self._plan_tidy(run)
-            self._release(run)
+        self._release(run)
 
     def tidy(self, run: Watched) -> None:
         """Look through a run's folder and bring it in order. Never raises for what the file system does."""

@@ -7,6 +7,8 @@ lost but time. Leaves to others: which folders are worth one of a limited number
 from __future__ import annotations
 
 import os
+import queue
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ class FolderHints:
         self._watches: dict[str, Any] = {}
         self._observer: Any = None
         self._broken = False
+        self._seen: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
     def start(self) -> bool:
         """Start to watch; False (and a note) where this system gives no hints."""
@@ -34,6 +37,7 @@ class FolderHints:
 
             self._observer = Observer()
             self._observer.start()
+            threading.Thread(target=self._tell, name="fsrun-hints", daemon=True).start()
         except Exception as error:  # noqa: BLE001 - watchdog raises what its system gives it; hints can be done without
             self._give_up(f"no hints of changes ({error}): new runs are found by markers and sweeps")
         return not self._broken
@@ -78,7 +82,12 @@ class FolderHints:
 
     def _changed(self, path: str) -> None:
         folder, _, name = path.rpartition("/")
-        self._on_change(folder, name)
+        self._seen.put((folder, name))
+
+    def _tell(self) -> None:
+        """Pass on what was seen: not from watchdog's thread, which holds a lock that ``watch`` needs."""
+        while True:
+            self._on_change(*self._seen.get())
 
 
 def _handler(changed: Callable[[str], None]) -> tuple[Any, list[type[FileSystemEvent]]]:
