@@ -44,6 +44,7 @@ _NASCENT = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 10.0, 30.0)
 """When to look again at a folder that is about to become a run; then it is left to the next sweep."""
 _AFTER_ERROR = 5.0
 _AFTER_MOVE = 0.05
+_BAD_READS = 3
 
 
 @dataclass(slots=True)
@@ -63,6 +64,8 @@ class Watched:
     """Looks at a folder that is no run yet."""
     took: float = 0.0
     """Seconds of the last listing."""
+    unread: int = 0
+    """Looks that found a lock which is no record."""
     said: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -269,10 +272,16 @@ class Keeper:
             key = job, look.chains[job].highest
             if key in run.said:
                 continue
-            if lock is not None:
-                run.said.add(key)
-                self.journal.solved(run.path)
-                self.journal.event("found", run.path, job=job, session=key[1], holder=str(holder_of(lock)))
+            if lock is None:
+                # Never on one bad read: it may be in the middle of being written.
+                run.unread += 1
+                if run.unread >= _BAD_READS:
+                    self.journal.problem(run.path, f"{layout.JOBS}/{layout.lock_name(*key)} is no record")
+                continue
+            run.unread = 0
+            run.said.add(key)
+            self.journal.solved(run.path)
+            self.journal.event("found", run.path, job=job, session=key[1], holder=str(holder_of(lock)))
 
     def _note_slow(self, run: Watched, look: Look) -> None:
         """We were cut off, not they: a slow listing casts doubt on all that was seen of this root meanwhile.

@@ -173,8 +173,6 @@ def look_inside(fs: FileSystem, run_dir: str, me: Holder, markers: Collection[st
         lock = steps.read_lock(picture.store, job, chain.highest) if chain.highest else None
         if lock is not None:
             picture.locks[job, chain.highest] = lock
-        elif chain.highest and not chain.closed:
-            problems.append(f"{layout.JOBS}/{layout.lock_name(job, chain.highest)} is no record")
     unit, outside = _unit(picture, top, problems)
     claims = _claims(unit, outside or top)
     log_bytes, compacted = _logs(picture, top)
