@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fsrun.core import layout
@@ -25,7 +25,7 @@ from fsrun.run.entry import Entry, Skip
 from fsrun.run.moves import Moves
 from fsrun.run.recovery import Recovery
 
-__all__ = ["Entry", "Evaluation", "EvaluatorContext", "Skip", "entries"]
+__all__ = ["Entry", "Evaluation", "EvaluatorContext", "Skip", "Waits", "entries"]
 
 
 def entries(
@@ -60,6 +60,20 @@ def entries(
     return Evaluation(context, rule, choose, linger=lasts, once=once, poll=poll, clock=clock or SystemClock())
 
 
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What an evaluator waits for that finds nothing to take."""
+
+    session: int
+    """The highest main session; 0: none."""
+    main: str
+    """Its status."""
+    over: bool
+    """Whether the trainer hands over no more: another evaluator holds a claim, or a side job hands over."""
+    coming: bool
+    """Whether a side job hands over."""
+
+
 class Evaluation(Iterator[Entry]):
     """Iterates over claimed entries. ``close`` gives back the one in hand; so does leaving the loop."""
 
@@ -75,6 +89,9 @@ class Evaluation(Iterator[Entry]):
         clock: Clock,
     ) -> None:
         self._closed = True
+        self.on_wait: Callable[[Waits], None] = lambda waits: None
+        """Called when it begins to wait, and when what it waits for changes."""
+        self._waits: Waits | None = None
         self._session = context.session
         self._choose = choose
         self._linger, self._once, self._poll, self._clock = linger, once, poll, clock
@@ -183,8 +200,9 @@ class Evaluation(Iterator[Entry]):
             self._gone_since = (main.session, now)
         silent = now - self._gone_since[1] if self._gone_since else 0.0
         ends = partial(decide_end, waiting=False, finished=finished, main=main, silent=silent, linger=self._linger)
-        why = ends(held=False)
-        if why:
+        over = ends(held=False)
+        why = over
+        if over:
             held = self._recover()
             why = ends(held=held, coming=self._coming)
         # An entry on its way from a claim back to retry/ may be missed by one look, not by two.
@@ -192,7 +210,14 @@ class Evaluation(Iterator[Entry]):
         if self._once or self._quiet >= 2:
             self.close()
             return
+        if not why:
+            self._tell_waits(Waits(main.session, main.status, over is not None, self._coming))
         self._clock.sleep(min(self._poll, self._recovery.interval))
+
+    def _tell_waits(self, waits: Waits) -> None:
+        if waits != self._waits:
+            self._waits = waits
+            self.on_wait(waits)
 
     def _waiting(self, seen: places.Look) -> list[Waiting]:
         """What waits, with what orders it; each meta is read once."""

@@ -219,7 +219,7 @@ class Run(Recording):
         ``best``: ``"max:TAG"`` or ``"min:TAG"``: the ``keep`` best entries stay in best/ (0: all of them). ``order``:
         ``oldest`` first by step, ``newest`` first, or the ``latest`` alone (older ones are skipped). ``max_waiting``:
         of what waits beyond, the ``drop`` end is skipped. ``linger``: seconds to wait for a main job that failed or
-        crashed to come back. ``once``: end when nothing waits. ``poll``: seconds between looks. Other ranks get none.
+        crashed to come back, 4 timeouts at least. ``once``: end when nothing waits. ``poll``: seconds between looks. Other ranks get none.
 
         Raises ``NotFoundError`` where the hand-over unit cannot be reached, ``UsageError`` for arguments that cannot
         work or a rule other than the run's, ``OSError`` where the folder stays unusable for 30 s.
@@ -276,7 +276,9 @@ class Run(Recording):
         """End the run: hand-overs and log durable, the end put, and the run compacted by its last job.
 
         ``status``: ``finished`` (also what None means unless ``fail`` was called or a signal was noted) or ``failed``.
-        Never raises; returns after 30 s at most, also where the file system hangs. A second call does nothing.
+        Never raises; returns after 30 s at most, also where the file system hangs. A second call does nothing. May be
+        called by a signal handler; one that came amid ``entries`` or the recording of media ends the run once it has
+        returned.
 
         After a crash: the session has its end or is found expired; the logs hold every acknowledged line.
         """

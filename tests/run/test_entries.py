@@ -15,7 +15,7 @@ from fsrun.core.errors import NotFoundError, UsageError
 from fsrun.core.records import Finished
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.disk.store import Store
-from fsrun.run.entries import Evaluation, Skip, entries
+from fsrun.run.entries import Evaluation, Skip, Waits, entries
 from fsrun.run.handover import HandOver
 from fsrun.run.places import queue_state
 from tests.support.clock import FakeClock
@@ -139,6 +139,33 @@ def test_an_evaluator_waits_while_main_runs_and_ends_when_it_has_finished(run: R
     clock.on_sleep = world
     assert done_all(evaluation) == ["step_1.pt"]
     assert 8 <= len(clock.slept) <= 10
+
+
+def test_it_tells_what_it_waits_for_when_that_begins_and_changes(run: Run) -> None:
+    clock = FakeClock()
+    context, evaluation = run.evaluate(clock=clock)
+    told: list[Waits] = []
+    evaluation.on_wait = told.append
+
+    def world(_: float) -> None:
+        match len(clock.slept):
+            case 5:
+                run.hand_over(1)
+            case 10:
+                context.main = (1, "crashed", 1)
+            case 15:
+                lock(run.path, "watch", 1, hands_over=True)
+                context.main = (2, "finished", 1)
+            case 20:
+                end(run.path, "watch", 1)
+
+    clock.on_sleep = world
+    assert done_all(evaluation) == ["step_1.pt"]
+    assert told == [
+        Waits(1, "running", over=False, coming=False),
+        Waits(1, "crashed", over=False, coming=False),
+        Waits(2, "finished", over=True, coming=True),
+    ]
 
 
 def test_after_a_crash_of_main_it_lingers_and_starts_anew_when_main_comes_back(run: Run) -> None:
