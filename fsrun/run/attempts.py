@@ -24,6 +24,7 @@ from fsrun.disk.store import Store
 from fsrun.run import fingerprint, places
 from fsrun.run.entry import Entry
 from fsrun.run.moves import Held, Moves
+from fsrun.run.latch import shared_lock
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class Attempts:
         self._context = context
         self._moves = moves
         self._clock = clock
-        self._mutex = threading.RLock()
+        self._mutex = shared_lock()
         self._stop = threading.Event()
         self._guard: threading.Thread | None = None
         self._used: set[tuple[int, str]] = set()

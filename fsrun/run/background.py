@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from fsrun.core.timing import STORE_RETRY
+from fsrun.run.latch import shared_lock
 
 
 class Background:
@@ -37,11 +38,12 @@ class Background:
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._retry = retry
-        self._change = threading.Condition()  # over an RLock: a signal handler may come amid any call
+        self._change = threading.Condition(shared_lock())
         self._work: deque[tuple[int, Callable[[], None]]] = deque()
         self._bytes = 0
         self._busy = self._left_over = self._stopped = False
         self._thread: threading.Thread | None = None
+        self._elected = threading.Lock()
 
     def has_room(self, size: int) -> bool:
         """Whether a piece of ``size`` bytes would be taken now."""
@@ -105,6 +107,8 @@ class Background:
             return count
 
     def _loop(self) -> None:
+        if not self._elected.acquire(blocking=False):
+            return  # whoever started the other one was interrupted before it knew
         again = 0.0
         while True:
             with self._change:

@@ -25,21 +25,23 @@ from fsrun.core.values import as_step, printable
 from fsrun.disk.clock import Clock, SystemClock
 from fsrun.disk.store import NO_LINKS, Store
 from fsrun.run import staging
+from fsrun.run.latch import Latch
 from fsrun.run.moves import Held
 from fsrun.run.places import reserve
 
 _IN_THE_WAY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR})
-_IDLE = 10.0
-"""Seconds without a hand-over after which the threads end."""
 _order_lock = threading.Lock()
 _last_order = 0
 
 
-def _next_order(clock: Clock) -> int:
-    """The wall clock in ns, but always later than the last answer: orders the hand-overs of a process."""
+def _next_order(called: int) -> int:
+    """The time of the call in ns, but always later than the last answer: orders the hand-overs of a process.
+
+    Not for a thread of the user, which takes no lock.
+    """
     global _last_order
     with _order_lock:
-        _last_order = max(clock.now_ns(), _last_order + 1)
+        _last_order = max(called, _last_order + 1)
         return _last_order
 
 
@@ -51,6 +53,8 @@ class _Job:
     entry: str = ""
     step: int | None = None
     main_session: int | None = None
+    called: int = 0
+    """When, in ns since 1970."""
     order: int = 0
     finish: int = 0
     """The main session that FINISHED is to name; 0: this is a hand-over."""
@@ -58,12 +62,14 @@ class _Job:
     staged: staging.Staged | None = None
     name: str | None = None
     published: bool = False
-    answered: threading.Event = field(default_factory=threading.Event)
+    answered: Latch = field(default_factory=Latch)
+    ended: Latch = field(default_factory=Latch)
 
 
 class HandOver:
-    """The trainer's side of the queue: one opener thread, and one that copies. Threads may share it.
+    """The trainer's side of the queue: one opener thread, and one that copies, started by the first hand-over.
 
+    Threads may share it, and a signal handler may hand over amid any call: who hands over takes no lock (``latch``).
     ``warn`` is told, once each, what could not be handed over and why. Nothing here raises into the trainer.
     """
 
@@ -75,30 +81,31 @@ class HandOver:
         warn: Callable[[str], object],
         clock: Clock | None = None,
         wait: float = HANDOVER_WAIT,
-        idle: float = _IDLE,
     ) -> None:
         self._session = session
         self._unit = unit
         self._tell = warn
         self._clock = clock or SystemClock()
         self._wait = wait
-        self._idle = idle
         self._pid = os.getpid()
-        self._opening: queue.SimpleQueue[_Job] | None = None
-        """What the opener thread takes from; None while there are no threads."""
-        self._changed = threading.Condition()
-        self._pending = 0
+        self._opening: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._copying: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._elected = {work: threading.Lock() for work in (self._open_all, self._copy_all)}
+        """What makes each of the two threads the only one, whoever starts them."""
+        self._started = False
+        self._jobs: dict[int, _Job] = {}
+        """What is not done yet."""
         self._advanced = -math.inf
         self._finished = False
 
     @property
     def pending(self) -> int:
         """How many hand-overs are not done yet."""
-        return self._pending
+        return len(self._jobs)
 
     def advances(self, within: float) -> bool:
         """Whether something is on its way and got further in the last ``within`` seconds: worth waiting for."""
-        return self._pending > 0 and self._clock.monotonic() - self._advanced < within
+        return self.pending > 0 and self._clock.monotonic() - self._advanced < within
 
     def _advance(self) -> None:
         self._advanced = self._clock.monotonic()
@@ -140,6 +147,7 @@ class HandOver:
         if job is None:
             raise ValueError("this process was forked from the one that hands over")
         try:
+            job.order = _next_order(job.called)
             if not self._open(job):
                 self._copy(job)
         except Exception:
@@ -166,7 +174,7 @@ class HandOver:
             except ValueError as error:
                 self._warn(f"enqueue {entry}: the step is {error}; the name gives {number}")
         session = main_session if main_session is not None else self._session.number
-        return _Job(given, entry, number, session, _next_order(self._clock))
+        return _Job(given, entry, number, session, self._clock.now_ns())
 
     def finish(self, timeout: float | None = None) -> bool:
         """Say that no more is handed over: writes FINISHED once every hand-over so far is durable.
@@ -194,44 +202,51 @@ class HandOver:
         """Wait until everything handed over is durable; False after ``timeout`` seconds (None: as long as it takes)."""
         if os.getpid() != self._pid:
             return True
-        with self._changed:
-            return self._changed.wait_for(lambda: self._pending == 0, timeout)
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while jobs := list(self._jobs.values()):
+            # Whoever handed over may have been interrupted before it did start them.
+            if not self.start() or not jobs[0].ended.wait(None if timeout is None else deadline - time.monotonic()):
+                return False
+        return True
+
+    def close(self) -> None:
+        """Let the threads end, once what was handed over is done."""
+        if os.getpid() == self._pid:
+            self._opening.put(None)
 
     def _submit(self, job: _Job) -> None:
-        with self._changed:
-            opening = self._opening
-            if opening is None:
-                opening = queue.SimpleQueue[_Job]()
-                copying = queue.SimpleQueue[_Job | None]()
-                threading.Thread(
-                    target=self._copy_all, args=(copying,), name="fsrun-handover-copy", daemon=True
-                ).start()
-                threading.Thread(
-                    target=self._open_all, args=(opening, copying), name="fsrun-handover-open", daemon=True
-                ).start()
-                self._opening = opening
-            self._pending += 1
-            opening.put(job)
+        if not self.start():
+            raise RuntimeError("no thread can be started any more")
+        self._jobs[id(job)] = job
+        self._opening.put(job)
 
-    def _open_all(self, opening: queue.SimpleQueue[_Job], copying: queue.SimpleQueue[_Job | None]) -> None:
-        """Both threads end when there was nothing to do for a while; the next hand-over starts new ones."""
-        while True:
-            try:
-                job = opening.get(timeout=self._idle)
-            except queue.Empty:
-                with self._changed:
-                    if self._pending == 0:
-                        self._opening = None
-                        copying.put(None)
-                        return
-                continue
+    def start(self) -> bool:
+        """Start the threads, unless they were started; False where that is not possible any more (at exit)."""
+        if not self._started:
+            for work, name in ((self._copy_all, "copy"), (self._open_all, "open")):
+                thread = threading.Thread(target=self._alone, args=(work,), name=f"fsrun-handover-{name}", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    return False
+            self._started = True
+        return True
+
+    def _alone(self, work: Callable[[], None]) -> None:
+        if self._elected[work].acquire(blocking=False):
+            work()
+
+    def _open_all(self) -> None:
+        while (job := self._opening.get()) is not None:
+            job.order = _next_order(job.called)
             if not self._try(self._open, job):
                 if not job.finish:
                     job.answered.set()
-                copying.put(job)
+                self._copying.put(job)
+        self._copying.put(None)
 
-    def _copy_all(self, copying: queue.SimpleQueue[_Job | None]) -> None:
-        while (job := copying.get()) is not None:
+    def _copy_all(self) -> None:
+        while (job := self._copying.get()) is not None:
             self._try(self._copy, job)
 
     def _try(self, work: Callable[[_Job], bool], job: _Job) -> bool:
@@ -256,9 +271,8 @@ class HandOver:
             job.source.close()
         job.answered.set()
         self._advance()
-        with self._changed:
-            self._pending -= 1
-            self._changed.notify_all()
+        self._jobs.pop(id(job), None)
+        job.ended.set()
 
     def _failed(self, job: _Job, why: str) -> None:
         if job.published:

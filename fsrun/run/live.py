@@ -13,6 +13,7 @@ protocol.md: 4 (sessions, views), 5 (FINISHED before the end).
 from __future__ import annotations
 
 import os
+import queue
 import threading
 import time
 import weakref
@@ -38,6 +39,7 @@ from fsrun.run.compact import all_closed
 from fsrun.run.create import Location
 from fsrun.run.endings import Ending
 from fsrun.run.handover import HandOver, withdraw_finished
+from fsrun.run.latch import Latch, stands_on_lock
 from fsrun.run.life import LIFE
 from fsrun.run.listing import last_logged_step, read_end
 from fsrun.run.markers import clear_marker
@@ -55,6 +57,8 @@ _COPY_LOOK = 0.5
 """Seconds between looks at a long copy that the end waits for."""
 _COMPACT_MARGIN = 0.5
 """Seconds that compaction leaves of the time to finish."""
+_TELL = 0.5
+"""Seconds after which what is to be said is said while a caller waits."""
 _GRACE = 0.25
 """Seconds that a caller waits beyond what the closer was given."""
 
@@ -109,8 +113,8 @@ class LiveRun:
         self._said: Ending | None = None
         self._fenced = False
         self._orders: list[tuple[Ending, float, bool]] = []
-        self._order = threading.Event()
-        self._done = threading.Event()
+        self._order: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._done = Latch()
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._tags = 0
@@ -131,6 +135,7 @@ class LiveRun:
         self.session.listener = self
         for work, name in ((self._keep, "keeper"), (self._close_on_order, "closer")):
             threading.Thread(target=work, name=f"fsrun-{name}-{self.job}", daemon=True).start()
+        self.writer.start()
         self.session.start()
         self.captures.start()
         LIFE.add(self)
@@ -146,6 +151,7 @@ class LiveRun:
 
     def _prepare_queue(self) -> None:
         """A new process of main hands over again: an older FINISHED goes."""
+        self.handover.start()
         try:
             create.find_unit(self.fs, self.path, self.opened.unit)
             if self.session.number > 1:
@@ -266,13 +272,19 @@ class LiveRun:
     def begin_end(self, seen: Ending, hurry: float | None) -> float:
         """Have the closer end the run; returns the seconds it may take. The first call decides, later ones join it."""
         limit = self.finish_wait if hurry is None else hurry
+        self.notices.hold()
         self._orders.append((seen, limit, hurry is None))
-        self._order.set()
+        self._order.put(None)
         return limit
 
     def await_end(self, wait: float) -> None:
-        """Wait for the end; where it takes longer, say so and go on."""
-        while not self._done.wait(wait + _GRACE):
+        """Wait for the end; where it takes longer, say so and go on.
+
+        In a signal handler on top of work that the end has to wait for, it comes once the handler has returned.
+        """
+        if stands_on_lock():
+            return
+        while not self._wait_and_tell(wait + _GRACE):
             _, limit, unhurried = self._orders[0]
             if not (unhurried and self.handover.advances(limit)):
                 # What waits after the end is the view: on NFS, say, for a host that read it and lost power.
@@ -281,12 +293,22 @@ class LiveRun:
                 self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; {state}")
                 break
             wait = limit
+        self.notices.release()
         LIFE.remove(self)
+
+    def _wait_and_tell(self, wait: float) -> bool:
+        """Wait for the end, and say what the closer has to say: it must not wait for whoever holds the terminal."""
+        deadline = time.monotonic() + wait
+        while not self._done.wait(min(_TELL, max(0.0, deadline - time.monotonic()))):
+            self.notices.tell()
+            if time.monotonic() >= deadline:
+                return False
+        return True
 
     # The closer.
 
     def _close_on_order(self) -> None:
-        self._order.wait()
+        self._order.get()
         seen, limit, unhurried = self._orders[0]
         self._stop.set()
         try:
@@ -298,6 +320,8 @@ class LiveRun:
             self.warn(f"{self.path}: ending the run failed: {error}")
         finally:
             self._done.set()
+            self.handover.close()
+            self.notices.release()
 
     def _drain_handover(self, deadline: float, limit: float, unhurried: bool) -> float:
         """Wait for what was handed over; returns by when the rest has to be done.

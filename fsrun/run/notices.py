@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections import deque
 
 _MANY = 200
 _NUMBERS = re.compile(r"\d+")
@@ -17,11 +18,13 @@ _NUMBERS = re.compile(r"\d+")
 class Notices:
     """Says each kind of thing once: two messages that differ in numbers alone are of one kind."""
 
-    __slots__ = ("_said", "prefix")
+    __slots__ = ("_held", "_holds", "_said", "prefix")
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
         self._said: set[str] = set()
+        self._held: deque[str] = deque()
+        self._holds = False
 
     def warn(self, message: str, kind: str | None = None) -> None:
         """Say ``message`` unless its kind was said before; at most 200 kinds."""
@@ -29,7 +32,30 @@ class Notices:
         if key in self._said or len(self._said) >= _MANY:
             return
         self._said.add(key)
-        say(f"{self.prefix}{message}")
+        self._held.append(f"{self.prefix}{message}")
+        if not self._holds:
+            self.tell()
+
+    def hold(self) -> None:
+        """Keep what is to be said until ``tell``: a thread that ends the run must not wait for a logger or a terminal.
+
+        The thread that waits for the end may have been interrupted in either, and then holds its lock.
+        """
+        self._holds = True
+
+    def release(self) -> None:
+        """Say at once again what there is."""
+        self._holds = False
+        self.tell()
+
+    def tell(self) -> None:
+        """Say what was kept."""
+        while self._held:
+            try:
+                message = self._held.popleft()
+            except IndexError:  # another thread says it
+                return
+            say(message)
 
 
 def say(message: str, level: int = logging.WARNING) -> None:

@@ -4,8 +4,9 @@ Does: holds lines until the log has them durably; spills them when the log takes
 when it works again; says what is durable. Leaves to others: encoding (``encoder``), threads (``writer``), the files
 (``log``, ``spill``).
 
-Three threads meet here: who logs (``put``), one that looks around (``silent_for``, ``spill``), and the one that alone
-touches the shared folder (``store``) and may hang there. No lock is held while it does.
+Three threads meet here: one that encodes and looks around (``put``, ``silent_for``, ``spill``), one that ends it, and
+the one that alone touches the shared folder (``store``) and may hang there. No lock is held while it does. A thread of
+the user waits by a ``Durable`` and never comes here itself: a signal might find it holding the lock (``latch``).
 
 protocol.md: 4.7 (fence), 4.9 (spill).
 """
@@ -17,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fsrun.run.latch import Latch, shared_lock
 from fsrun.run.log import LogGone, SessionLog
 from fsrun.run.spill import SpillFile
 
@@ -47,6 +49,17 @@ class _Flight:
     """The log has them, but the session was not protected when that was known."""
 
 
+class Durable(Latch):
+    """Set when what was logged before it was asked for is durable, or will not be; ``done`` says which."""
+
+    __slots__ = ("done", "dropped", "target")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = False
+        self.target = self.dropped = 0
+
+
 class Outbox:
     """Lines of one job on their way to ``log``.
 
@@ -72,7 +85,7 @@ class Outbox:
         self._is_protected = is_protected
         self._check_after = check_after
         self._memory_limit = memory
-        self._change = threading.Condition()  # over an RLock: a signal handler may end the run amid any call
+        self._change = threading.Condition(shared_lock())
         self._lines: deque[bytes] = deque()
         self._memory = 0
         self._flights: deque[_Flight] = deque()
@@ -80,6 +93,7 @@ class Outbox:
         self._filling: SpillFile | None = None
         self._recent: list[bytes] = []
         self._retired: list[SessionLog] = []
+        self._promised: list[Durable] = []
         self._checked = self._progress = monotonic()
         self._spill_again = 0.0
         self._due = self._check_now = self._sealed = self._stopped = False
@@ -99,6 +113,7 @@ class Outbox:
             self.put_lines += count
             if self._memory >= self._memory_limit + MEMORY_AT_WORST - MEMORY:
                 self.dropped_lines += count
+                self._keep_promises()
                 return
             if not self._waiting():
                 self._progress = self._monotonic()
@@ -126,6 +141,21 @@ class Outbox:
             self._check_now = True
             self.kick()
             self._change.wait_for(lambda: not self._recent or self._sealed or self._stopped, timeout)
+
+    def promise(self, durable: Durable) -> None:
+        """Have what was put so far written now, and ``durable`` set once that is done or has failed."""
+        with self._change:
+            durable.target, durable.dropped = self.put_lines, self.dropped_lines
+            self._promised.append(durable)
+            self._keep_promises()
+            self.kick()
+
+    def _keep_promises(self) -> None:
+        kept = [durable for durable in self._promised if self._stopped or self._settled() >= durable.target]
+        for durable in kept:
+            self._promised.remove(durable)
+            durable.done = self._settled() >= durable.target and self.dropped_lines == durable.dropped
+            durable.set()
 
     def _settled(self) -> int:
         return self.durable_lines + self.dropped_lines
@@ -216,6 +246,7 @@ class Outbox:
         """Write nothing more. What was spilled stays in its files."""
         with self._change:
             self._stopped = True
+            self._keep_promises()
             self._change.notify_all()
             for spill in self._spills:
                 spill.close()
@@ -312,6 +343,7 @@ class Outbox:
             self._recent.append(flight.data)
             self.durable_lines += flight.data.count(b"\n")
             self._progress = self._monotonic()
+            self._keep_promises()
             self._change.notify_all()
 
     def _forget_recent(self, log: SessionLog) -> None:

@@ -1,8 +1,8 @@
 """The two threads that bring lines from an encoder to the run folder, and what they say when that does not work.
 
-Does: one thread has calls encoded every flush interval, and spills what waits for too long; the other, which alone
-touches the run folder, writes, and tries again after an error. Leaves to others: the lines (``writer``), their order on
-the way (``outbox``).
+Does: one thread has calls encoded every flush interval and when it is asked to, and spills what waits for too long; the
+other, which alone touches the run folder, writes, and tries again after an error. Leaves to others: the lines
+(``writer``), their order on the way (``outbox``).
 
 protocol.md: 4.9 (spill), 7 (logs).
 """
@@ -10,13 +10,14 @@ protocol.md: 4.9 (spill), 7 (logs).
 from __future__ import annotations
 
 import errno
+import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fsrun.core.timing import FLUSH_INTERVAL, SPILL_AFTER, STORE_RETRY
-from fsrun.run.outbox import Outbox
+from fsrun.run.outbox import Durable, Outbox
 
 _WARN_AFTER = 10.0
 """Seconds without an answer from the folder after which a person is told: a busy file server is no news."""
@@ -31,10 +32,21 @@ class Pace:
     retry: float = STORE_RETRY
 
 
+class _Ask:
+    """What a thread of the user wants."""
+
+    __slots__ = ("answer", "durable")
+
+    def __init__(self, durable: bool) -> None:
+        self.durable = durable
+        self.answer = Durable()
+
+
 class Pump:
     """Brings lines into the log of the run folder ``run_dir`` by two daemon threads, from ``start`` to ``end``.
 
-    ``encode`` has everything encoded that was logged. ``warn`` is given one sentence at a time.
+    ``encode`` has everything encoded that was logged. ``warn`` is given one sentence at a time. A thread of the user
+    calls ``ask`` and ``poke`` alone, which take no lock.
     """
 
     def __init__(
@@ -53,7 +65,7 @@ class Pump:
         self._run_dir = run_dir
         self._spill_dir = spill_dir
         self._pace = pace
-        self._wake = threading.Event()
+        self._wake: queue.SimpleQueue[_Ask | None] = queue.SimpleQueue()
         self._ended = False
         self._said: set[str] = set()
         self._threads: list[threading.Thread] = []
@@ -70,6 +82,21 @@ class Pump:
         except RuntimeError:
             return
         self._threads = threads
+
+    @property
+    def runs(self) -> bool:
+        """Whether there are threads that do what ``ask`` and ``poke`` want."""
+        return bool(self._threads) and not self._ended
+
+    def ask(self, timeout: float, *, durable: bool = False) -> bool:
+        """Have all calls so far encoded, ``durable``: written too, and wait for that; False where it did not happen."""
+        asked = _Ask(durable)
+        self._wake.put(asked)
+        return self.runs and asked.answer.wait(timeout) and asked.answer.done
+
+    def poke(self, *, write: bool = False) -> None:
+        """Have all calls so far encoded soon, ``write``: and written; does not wait."""
+        self._wake.put(_Ask(durable=True) if write else None)
 
     def flush(self, timeout: float, *, verify: bool = False) -> bool:
         """Wait until everything put into the outbox so far is durable; ``verify``: and is where it was written.
@@ -95,7 +122,7 @@ class Pump:
         paths = outbox.spill()
         outbox.stop()
         self._ended = True
-        self._wake.set()
+        self._wake.put(None)
         if paths:
             self.warn(
                 f"{self._run_dir}: the last scalars could not be written; they are kept in {', '.join(paths)}: "
@@ -126,16 +153,43 @@ class Pump:
             self.warn(message)
 
     def _tend(self) -> None:
+        due = time.monotonic() + self._pace.flush
         while not self._ended:
-            self._wake.wait(self._pace.flush)
+            asked = self._asked(due - time.monotonic())
             try:
-                self._tend_once()
+                self._encode()
+            except Exception as error:  # noqa: BLE001 - this thread must survive everything
+                self.warn_once("encode", f"logging: {type(error).__name__}: {error}")
+            for ask in asked:
+                self._answer(ask)
+            try:
+                if time.monotonic() >= due:
+                    due = time.monotonic() + self._pace.flush
+                    self._look_around()
             except Exception as error:  # noqa: BLE001 - this thread must survive everything
                 self.warn_once("tend", f"logging: {type(error).__name__}: {error}")
+        for ask in self._asked(0.0):
+            ask.answer.set()
 
-    def _tend_once(self) -> None:
+    def _asked(self, wait: float) -> list[_Ask]:
+        """What was asked for, after ``wait`` seconds at most."""
+        asked = []
+        try:
+            asked.append(self._wake.get(timeout=max(0.0, wait)))
+            while True:
+                asked.append(self._wake.get_nowait())
+        except queue.Empty:
+            return [ask for ask in asked if ask is not None]
+
+    def _answer(self, ask: _Ask) -> None:
+        if ask.durable:
+            self._outbox.promise(ask.answer)
+        else:
+            ask.answer.done = True
+            ask.answer.set()
+
+    def _look_around(self) -> None:
         outbox = self._outbox
-        self._encode()
         if outbox.needs_store():
             outbox.kick()
         silent = outbox.silent_for()

@@ -29,6 +29,7 @@ from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run import chain as steps
 from fsrun.run.chain import Counted, close_session
+from fsrun.run.latch import shared_lock
 from fsrun.run.succession import LIVE, Opening, Rival, holder_of
 
 __all__ = ["Counted", "Session", "SessionListener", "close_session", "open_session"]
@@ -149,7 +150,7 @@ class Session:
         self._opening = opening
         self._fs, self._clock = opening.fs, opening.clock
         self._pid = os.getpid()
-        self._mutex = threading.RLock()
+        self._mutex = shared_lock()
         self._wake = threading.Event()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None

@@ -1,15 +1,16 @@
 """Logging scalars (protocol.md 6, "Scalar line"): an append in memory now, a durable line within a second.
 
-Does: takes the values of a call in well under a microsecond; has them encoded on a thread of its own, and by the caller
-where memory is full; starts and ends with the session. Leaves to others: what a value is (``core.values``), batches of
-calls (``encoder``), the way to the disk and what happens when there is none (``outbox``).
+Does: takes the values of a call in well under a microsecond; has them encoded on a thread of its own; starts and ends
+with the session. A thread of the user appends to a list and waits, and takes no lock (``latch``). Leaves to others:
+what a value is (``core.values``), batches of calls (``encoder``), the way to the disk and what happens when there is
+none (``outbox``).
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from fsrun.core import layout
@@ -26,6 +27,7 @@ from fsrun.core.values import as_number, as_step, numeric_leaves, printable
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.run.encoder import Call, Encoder
+from fsrun.run.latch import Latch, is_mine, shared_lock
 from fsrun.run.log import SessionLog
 from fsrun.run.outbox import Outbox
 from fsrun.run.pump import Pace, Pump
@@ -36,6 +38,10 @@ _BATCH = 512
 """Calls that are encoded at once: the GIL is held for about 0.3 ms."""
 _PENDING_BYTES = 14 << 20
 """Memory that calls which are not encoded yet may take."""
+_ROOM_WAIT = 2.0
+"""Seconds that a caller waits where they take it; a call that still finds no room then is dropped."""
+_ENCODED_WAIT = 2.0
+"""Seconds that whoever asks for the last step waits for the calls before to be encoded."""
 _CLOCK_STEP = 0.05
 """Seconds by which the wall clock has to have jumped forwards for the times of lines to follow."""
 
@@ -43,8 +49,8 @@ _CLOCK_STEP = 0.05
 class ScalarWriter:
     """The log of one job's scalars in this process.
 
-    ``add`` may be called from any thread. The first call starts the threads of ``Pump``. In a forked child all methods
-    do nothing.
+    ``add`` may be called from any thread, and by a signal handler amid any call. The first call starts the threads of
+    ``Pump``, unless ``start`` did. In a forked child all methods do nothing.
 
     ``side_job``: at low rates ``add`` returns when the line is durable. ``warn`` is given one sentence at a time, from
     any thread. ``strict``: bad input is a ``UsageError`` instead of a warning. ``is_protected``: whether nobody can
@@ -89,10 +95,10 @@ class ScalarWriter:
         self._capacity = _BATCH
         self._now = clock.monotonic
         self._offset = clock.now_ns() / 1e9 - clock.monotonic()
-        self._lock = threading.RLock()  # re-entered by a signal handler that ends the run
+        self._lock = shared_lock()  # taken by callers only where there are no threads
+        self._crowded: deque[Latch] = deque()
         self._state = "new"
         self._pid = os.getpid()
-        self._encoded = 0
         self._side_calls: list[float] = []
         self._outbox = Outbox(self._log(), self._new_spill, clock.monotonic, is_protected=is_protected)
         self._pump = Pump(
@@ -176,10 +182,22 @@ class ScalarWriter:
         try:
             if self._side_job and self._is_slow():
                 self.flush(SIDE_DURABLE_WAIT)
-            while len(self._pending) >= self._capacity:
-                self._encode_some()
+            if len(self._pending) >= self._capacity:
+                self._make_room()
         except Exception as error:  # noqa: BLE001 - nothing that goes wrong here is the affair of the training
             self._pump.warn(f"logging: {type(error).__name__}: {error}")
+
+    def _make_room(self) -> None:
+        if not self._pump.runs:
+            self._encode_all()
+            return
+        latch = Latch()
+        self._crowded.append(latch)
+        self._pump.poke()
+        if not latch.wait(_ROOM_WAIT) and len(self._pending) > 2 * _BATCH:
+            # The thread hangs with the local disk that it spills to. What is dropped is the newest: it holds the rest.
+            self._pending.pop()
+            self._pump.warn_once("room", f"{self._run_dir}: lines were lost: memory is full, and the local disk hangs")
 
     def _is_slow(self) -> bool:
         """Whether the last calls came at a rate at which each of them may wait."""
@@ -193,28 +211,36 @@ class ScalarWriter:
 
     def _encode_some(self) -> bool:
         """Encode the oldest calls; False where there are none."""
+        if is_mine(self._lock):
+            return False  # a signal handler on top of this: what it interrupted goes on
         with self._lock:
             if self._state not in _RUNNING:
                 return False
-            before = self._encoded
             batch = self._pending[:_BATCH]
             if not batch:
                 return False
             data, count = self._encoder.encode(batch)
-            if self._encoded == before:  # else a signal handler came in between, and has done it
-                self._encoded += len(batch)
-                del self._pending[: len(batch)]
-                if count:
-                    self._outbox.put(data, count)
-                self._capacity = max(_BATCH, int(_PENDING_BYTES / self._encoder.call_size))
-                if self._limit:
-                    self._limit = self._capacity
+            del self._pending[: len(batch)]
+            if count:
+                self._outbox.put(data, count)
+            self._capacity = max(_BATCH, int(_PENDING_BYTES / self._encoder.call_size))
+            if self._limit:
+                self._limit = self._capacity
             return True
 
     def _encode_all(self) -> None:
-        """Encode what was logged so far; calls that come meanwhile are not waited for."""
+        """Encode what was logged so far; calls that come meanwhile are not waited for. In threads of fsrun."""
         for _ in range(len(self._pending) // _BATCH + 1):
             self._encode_some()
+
+    def _have_encoded(self) -> None:
+        """The same for a thread of the user, which waits for a thread of ours to do it."""
+        if self._state != "open" or not self._pending or self._is_child():
+            return
+        if self._pump.runs:
+            self._pump.ask(_ENCODED_WAIT)
+        else:
+            self._encode_all()
 
     def _encode_politely(self) -> None:
         """The same on a thread of its own, which lets the training's thread in after each batch."""
@@ -224,19 +250,29 @@ class ScalarWriter:
             self._offset = offset
         for _ in range(len(self._pending) // _BATCH + 1):
             self._encode_some()
+            if len(self._pending) < self._capacity:
+                self._let_in()
             self._clock.sleep(0)
 
-    def _start(self) -> bool:
-        """Begin with the first call; False where nothing may be logged any more."""
-        if self._state == "open":
-            return True
+    def _let_in(self) -> None:
+        """Let those go on that waited for room."""
+        while self._crowded:
+            self._crowded.popleft().set()
+
+    def start(self) -> None:
+        """Start the threads, unless they were started: later on, a signal might come while a call does it."""
         with self._lock:
             if self._state == "new":
-                self._state = "open"
                 self._pump.start(self._job)
                 if not self._strict:
                     self._append = self._pending.append
                 self._limit = 0 if self._side_job else self._capacity
+                self._state = "open"
+
+    def _start(self) -> bool:
+        """Begin with the first call; False where nothing may be logged any more."""
+        if self._state == "new":
+            self.start()
         if self._state == "closed":
             self._pump.warn_once("closed", "the run has ended: what is logged now is not recorded")
         return self._state == "open"
@@ -246,14 +282,13 @@ class ScalarWriter:
     @property
     def last_step(self) -> int | None:
         """The highest step logged in this session so far."""
-        self._encode_all()
+        self._have_encoded()
         return self._encoder.highest
 
     def summary(self) -> dict[str, int | float]:
         """The last value of each tag, in the order of the calls."""
-        self._encode_all()
-        with self._lock:
-            return dict(self._encoder.last)
+        self._have_encoded()
+        return dict(self._encoder.last)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all calls so far are durable in the run folder; False after ``timeout`` seconds (None: 30).
@@ -262,8 +297,11 @@ class ScalarWriter:
         """
         if self._state not in _RUNNING or self._is_child():
             return self._state == "new"
+        wait = FINISH_WAIT if timeout is None else timeout
+        if self._pump.runs:
+            return self._pump.ask(wait, durable=True)
         self._encode_all()
-        return self._pump.flush(FINISH_WAIT if timeout is None else timeout)
+        return self._pump.flush(wait)
 
     def acknowledged(self) -> dict[str, int]:
         """Bytes of the session's log that write and fsync acknowledged, by path in the run folder.
@@ -317,6 +355,7 @@ class ScalarWriter:
         with self._lock:
             self._state, self._limit = state, 0
         self._pump.end()
+        self._let_in()
 
     # Odds and ends.
 
@@ -336,7 +375,7 @@ class ScalarWriter:
         """This is a forked child: the parent's lines are the parent's, and its locks may be held for ever."""
         self._state = "forked"
         self._append, self._limit = _refuse, 0
-        self._lock = threading.RLock()
+        self._lock = shared_lock()
         self._pending.clear()
 
 

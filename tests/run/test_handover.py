@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -376,20 +377,55 @@ def test_hand_overs_from_threads_all_arrive_under_names_of_their_own(trainer: Tr
     assert set(trainer.queued()) == set(names)
 
 
-def test_threads_end_when_idle_and_the_next_hand_over_starts_new_ones(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path, idle=0.01)
+def test_two_threads_hand_over_whoever_starts_them_and_end_with_the_run(trainer: Trainer) -> None:
+    def threads() -> list[threading.Thread]:
+        return [t for t in threading.enumerate() if t.name.startswith("fsrun-handover") and t not in before]
+
+    before = threading.enumerate()
     path = trainer.save("a.pt")
+    assert trainer.enqueue(path) == "a.pt"
+    # As where a signal came before it was noted that they were started.
+    trainer.hand_over._started = False
+    assert trainer.enqueue(path) == "a~2.pt"
+    for thread in (mine := threads())[2:]:
+        thread.join(30)
+    assert sum(thread.is_alive() for thread in mine) == 2
+    assert trainer.hand_over.drain(30)
+    trainer.hand_over.close()
+    for thread in mine:
+        thread.join(30)
+    assert threads() == []
 
-    def threads() -> int:
-        return sum(t.name.startswith("fsrun-handover") for t in threading.enumerate())
 
-    for name in ("a.pt", "a~2.pt"):
-        before = threads()
-        assert trainer.enqueue(path) == name
-        limit = time.monotonic() + 30
-        while threads() > before and time.monotonic() < limit:
-            time.sleep(0.005)
-        assert threads() <= before
+def test_a_hand_over_amid_another_one_waits_for_no_lock(trainer: Trainer) -> None:
+    # A signal handler that hands over, or ends the run, comes between any two steps of the thread that it interrupts.
+    paths = [trainer.save("a.pt"), trainer.save("b.pt")]
+    assert trainer.enqueue(paths[0]) == "a.pt"
+    seen = set()
+
+    def step(frame: Any, event: str, argument: object) -> Any:
+        if "/fsrun/" not in frame.f_code.co_filename:
+            return None
+        if (at := (frame.f_code, frame.f_lineno)) not in seen:
+            seen.add(at)
+            sys.settrace(None)
+            began = time.monotonic()
+            trainer.enqueue(paths[1])
+            assert trainer.hand_over.drain(0.05) or trainer.hand_over.pending
+            late.append(time.monotonic() - began)
+            sys.settrace(step)
+        return step
+
+    late: list[float] = []
+    sys.settrace(step)
+    try:
+        trainer.enqueue(paths[0])
+    finally:
+        sys.settrace(None)
+    assert trainer.hand_over.drain(30)
+    assert len(late) > 20
+    assert len(trainer.queued()) == len(late) + 2
+    assert trainer.warnings == []
 
 
 def test_a_command_waits_and_is_told_what_went_wrong(tmp_path: Path) -> None:

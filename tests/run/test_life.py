@@ -378,3 +378,116 @@ opened()
     code, _, err = run_program(OPEN + body, tmp_path)
     assert code == 0, err
     assert read(tmp_path / "p" / "r" / "jobs" / "main.1.lock")["holder"]["user"] == str(os.getuid())
+
+
+HANDLER = """
+def handle(signum, frame):
+    before = time.monotonic()
+    WHAT
+    os.write(1, f"took {time.monotonic() - before:.1f}\\n".encode())
+    AFTER
+signal.signal(signal.SIGTERM, handle)
+run = opened()
+values = {f"x{i}": i / 2 for i in range(10)}
+print("ready", flush=True)
+step = 0
+while True:
+    BODY
+    step += 1
+"""
+TIGHT = "run.add_scalar(values, step=step)"
+SAVES = """
+    if step % 1000 == 0:
+        open("a.pt", "w").close()
+        run.enqueue("a.pt", step=step)
+"""
+FLUSHES = """
+    if step % 1000 == 0: run.flush()
+"""
+IMAGES = "run.add_text('note', f'text {step}', step=step)"
+
+
+@pytest.mark.parametrize(
+    "after", ["sys.exit(5)", "os._exit(5)", "raise KeyboardInterrupt"], ids=["sys.exit", "os._exit", "interrupt"]
+)
+@pytest.mark.parametrize(
+    "body", [TIGHT, TIGHT + SAVES.rstrip(), TIGHT + FLUSHES.rstrip()], ids=["tight loop", "enqueue", "flush"]
+)
+def test_a_handler_may_end_the_run_amid_any_call(tmp_path: Path, body: str, after: str) -> None:
+    source = HANDLER.replace("WHAT", "run.finish()").replace("AFTER", after).replace("BODY", body)
+    with program(OPEN + source, tmp_path) as process:
+        ready(process)
+        # By then a tight loop is ahead of the thread that encodes.
+        until(lambda: any(p.stat().st_size > 1 << 22 for p in (tmp_path / "p" / "r" / "scalars").glob("*")))
+        process.send_signal(signal.SIGTERM)
+        _, out, err = done(process)
+    took = float(out.split()[-1])
+    assert took < 10, err
+    assert end_of(tmp_path)["status"] == "failed", err
+    assert end_of(tmp_path)["reason"] == "preempted"
+    assert "did not answer" not in err
+    size = end_of(tmp_path)["sizes"].get("scalars/main.1.jsonl", 0)
+    assert (tmp_path / "p" / "r" / "scalars" / "main.1.jsonl").read_bytes()[:size].endswith(b"\n")
+
+
+def test_a_handler_that_comes_amid_other_work_ends_the_run_right_behind_it(tmp_path: Path) -> None:
+    source = HANDLER.replace("WHAT", "run.finish()").replace("AFTER", "sys.exit(5)").replace("BODY", IMAGES)
+    with program(OPEN + source, tmp_path) as process:
+        ready(process)
+        until(lambda: list((tmp_path / "p" / "r" / "media").glob("*")))
+        process.send_signal(signal.SIGTERM)
+        code, out, err = done(process)
+    assert code == 5, err
+    assert float(out.split()[-1]) < 20
+    assert end_of(tmp_path)["status"] == "failed"
+
+
+def test_a_handler_may_log_hand_over_and_flush_amid_any_call(tmp_path: Path) -> None:
+    source = HANDLER.replace(
+        "WHAT", "run.add_scalar({'y': 1.0}, step=step); run.enqueue('a.pt'); run.flush(); took.append(1)"
+    )
+    source = source.replace("AFTER", "pass").replace("while True", "took = []\nwhile len(took) < 20")
+    source = source.replace("BODY", TIGHT).replace("signal.SIGTERM", "signal.SIGALRM")
+    source = source.replace("print(", "signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)\nprint(")
+    source = "open('a.pt', 'w').write('weights')\n" + source + "signal.setitimer(signal.ITIMER_REAL, 0)\nrun.finish()\n"
+    code, out, err = run_program(OPEN + source.replace("print(", "took = []; print("), tmp_path)
+    assert (code, err) == (0, ""), out
+    assert len([line for line in lines(tmp_path / "p" / "r") if "y" in line]) >= 20
+    assert len(list((tmp_path / "p" / "r" / "queue").glob("a*.pt"))) >= 20
+    assert end_of(tmp_path)["status"] == "finished"
+
+
+def test_interrupts_amid_calls_leave_everything_usable(tmp_path: Path) -> None:
+    # KeyboardInterrupt comes between any two steps of a call; a program that catches it goes on.
+    source = """
+open("a.pt", "w").write("weights")
+run = opened()
+def interrupt(*_): raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+logged, step, caught = 0, 2, 0
+until = time.monotonic() + 2
+while time.monotonic() < until:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.003)
+        while True:
+            run.add_scalar({f"x{i}": 1.0 for i in range(10)}, step=step)
+            logged, step = step, step + 1
+            if step % 50 == 0: run.enqueue("a.pt", step=step)
+    except KeyboardInterrupt:
+        caught += 1
+before = time.monotonic()
+assert run.flush(), "not durable"
+name = run.enqueue("a.pt", step=step, name="last.pt")
+assert name == "last.pt", name
+run.finish()
+assert time.monotonic() - before < 15, time.monotonic() - before
+print(logged, caught)
+"""
+    code, out, err = run_program(OPEN + source, tmp_path)
+    assert code == 0, err
+    logged, caught = map(int, out.split())
+    steps = {line["step"] for line in lines(tmp_path / "p" / "r")}
+    assert set(range(1, logged + 1)) <= steps
+    assert caught > 50
+    assert (tmp_path / "p" / "r" / "queue" / "last.pt").exists()
+    assert end_of(tmp_path)["status"] == "finished"

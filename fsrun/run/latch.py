@@ -1,0 +1,63 @@
+"""Waiting for another thread without holding a lock: what the user's threads do, where a signal may come at any moment.
+
+A handler of Python runs between any two steps of the main thread, on top of what it does, and may end the run or log.
+Whoever it interrupts must therefore hold no lock that another thread of fsrun needs: the end would wait for a thread
+that waits for the end. ``threading.Event`` and ``Condition`` have such a lock inside; a ``Latch`` and a ``SimpleQueue``
+have none. Where a lock cannot be avoided it comes from ``shared_lock``, and ``stands_on_lock`` tells a handler's call
+that it must not wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+_shared: list[weakref.ref[Any]] = []
+
+
+class Latch:
+    """Set once, for good; any number of threads may wait for it, also one on top of another (a signal handler)."""
+
+    __slots__ = ("_waiting", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._waiting: list[Any] = []
+
+    def set(self) -> None:
+        """Let all go on that wait now or later."""
+        self.is_set = True
+        while self._waiting:
+            try:
+                self._waiting.pop().release()
+            except IndexError:  # another thread sets it at the same time
+                return
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, ``timeout`` seconds at most (None: as long as it takes); whether it is."""
+        if self.is_set:
+            return True
+        own = threading.Lock()  # of this call alone
+        own.acquire()
+        self._waiting.append(own)
+        if not self.is_set:
+            own.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX)))
+        return self.is_set
+
+
+def shared_lock() -> Any:
+    """An ``RLock`` that threads of the user and of fsrun take."""
+    lock = threading.RLock()
+    _shared.append(weakref.ref(lock, _shared.remove))
+    return lock
+
+
+def stands_on_lock() -> bool:
+    """Whether the calling thread holds a shared lock: it is in a signal handler, on top of work of fsrun."""
+    return any(lock is not None and is_mine(lock) for lock in [known() for known in _shared])
+
+
+def is_mine(lock: object) -> bool:
+    """Whether the calling thread holds this ``RLock`` (or a ``Condition`` over one)."""
+    return bool(lock._is_owned())  # type: ignore[attr-defined]
