@@ -68,6 +68,11 @@ class Evaluator(Protocol):
         ...
 
 
+def score_tag(name: str) -> str:
+    """The tag of a score as ``fsrun eval`` logs it: ``acc`` as ``eval/acc``, ``math/acc`` as it is."""
+    return name if "/" in name else PREFIX + name
+
+
 def result_of(returned: object) -> Result:
     """Read what an evaluation returned: a mapping of names to numbers, nested or not.
 
@@ -83,7 +88,7 @@ def result_of(returned: object) -> Result:
         )
     scores: dict[str, float] = {}
     for name, value in numbers.items():
-        scores[name if "/" in name else PREFIX + name] = value
+        scores[score_tag(name)] = value
     return Result(scores, text_leaves(returned, others))
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fsrun.cli.options import DURATION, root_option
-from fsrun.cli.text import clean, say
+from fsrun.cli.text import age, clean, say
 from fsrun.core.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from fsrun.adapters.evaluation import Evaluator
-    from fsrun.run.entries import Entry
+    from fsrun.run.entries import Entry, Waits
     from fsrun.run.run import Run
 
 _WAIT_STEP = 1.0
@@ -29,8 +29,9 @@ _WAIT_STEP = 1.0
     "--command", "line", metavar="CMD", help="Run 'CMD {path} {out}'; it writes a JSON object of scores to {out}."
 )
 @click.option("--job", default="eval", show_default=True, metavar="JOB", help="Name of this side job.")
-@click.option("--best", metavar="RULE", help="What is kept: max:TAG or min:TAG, such as max:eval/acc.")
-@click.option("--keep", type=int, default=1, show_default=True, metavar="K", help="How many are kept; 0 keeps all.")
+@click.option("--best", metavar="RULE", help="What is kept: max:TAG or min:TAG, such as max:acc for eval/acc.")
+@click.option("--keep", type=click.IntRange(min=0), metavar="K",
+              help="With --best: how many are kept; 0 keeps all.  [default: 1]")  # fmt: skip
 @click.option(
     "--order", type=click.Choice(["oldest", "newest", "latest"]), default="oldest", show_default=True,
     help="Which entry comes next; latest skips all but the newest.",
@@ -43,7 +44,7 @@ _WAIT_STEP = 1.0
 )
 @click.option("--time-limit", type=DURATION, metavar="TIME", help="The longest that one entry may take: 90s, 10m, 2h.")
 @click.option("--linger", type=DURATION, default="10m", show_default=True, metavar="TIME",
-              help="How long to wait for a main job that crashed or was preempted to come back.")  # fmt: skip
+              help="How long to wait for a crashed or preempted main job to return; at least 4 timeouts.")  # fmt: skip
 @click.option("--wait", type=DURATION, metavar="TIME", help="How long to wait for the run to appear.")
 @click.option("--once", is_flag=True, help="Evaluate what waits now, and end.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Liveness timeout of this job.  [default: 30]")
@@ -53,6 +54,8 @@ def command(run: str, root: str | None, function: str | None, line: str | None, 
 
     Give exactly one of --function and --command. The evaluation runs in a process of its own: an exception, a crash or
     an out-of-memory kill is the outcome "failed" of that entry, which is tried again up to three times.
+
+    A score whose name has no / gets eval/ before it: {"acc": 0.9} is eval/acc, in --best too; math/acc stays.
 
     Exit code 0: all done. 1: an entry is in failed/. 3: another process holds the job. 4: no such run.
     """
@@ -69,7 +72,8 @@ def command(run: str, root: str | None, function: str | None, line: str | None, 
 
 
 def _check(options: dict[str, Any]) -> None:
-    """Refuse what cannot work before anything is looked up, started or written."""
+    """Refuse what cannot work before anything is looked up, started or written; completes --best and --keep."""
+    from fsrun.adapters.evaluation import score_tag
     from fsrun.core.ids import MAIN, MAX_JOB, is_job
     from fsrun.core.retention import parse_rule
     from fsrun.run.create import choose_timeout
@@ -79,8 +83,12 @@ def _check(options: dict[str, Any]) -> None:
         raise UsageError(f"--job {job}: a job is of lower case letters, digits, - and _, at most {MAX_JOB}")
     if job == MAIN:
         raise UsageError(f"--job {MAIN}: that is the job of the trainer; give an evaluator another name, such as eval")
+    if options["best"] is None and options["keep"] is not None:
+        raise UsageError(f"--keep {options['keep']} goes with --best, which says what is better")
+    options["keep"] = 1 if options["keep"] is None else options["keep"]
     if options["best"] is not None:
-        parse_rule(options["best"], options["keep"])
+        rule = parse_rule(options["best"], options["keep"])
+        options["best"] = f"{rule.mode}:{score_tag(rule.tag)}"
     choose_timeout(options["timeout"], os.environ)
 
 
@@ -118,7 +126,16 @@ def _find(run: str, root: str | None, wait: float | None) -> str:
 def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
     """Join the run and evaluate entry after entry."""
     import fsrun
+    from fsrun.core.order import linger_time
+    from fsrun.core.timing import Timing
+    from fsrun.run.create import choose_timeout
+    from fsrun.run.entries import Evaluation
 
+    timing = Timing(choose_timeout(options["timeout"], os.environ))
+    linger = linger_time(options["linger"], timing)
+    if linger > options["linger"]:
+        least = f"4 timeouts of {timing.timeout:g} s"
+        click.echo(f"fsrun: --linger is less than {least}; it is taken as {linger:g} s", err=True)
     parent, folder = os.path.split(path)
     root, project = os.path.split(parent)
     with fsrun.init(project, run_id=folder, root=root or ".", job=options["job"], timeout=options["timeout"]) as run:
@@ -132,6 +149,8 @@ def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
             linger=options["linger"],
             once=options["once"],
         )
+        if isinstance(entries, Evaluation):
+            entries.on_wait = lambda waits: say(_waiting(f"{run.project}/{run.id}", waits, linger))
         for entry in entries:
             _evaluate(run, entry, evaluator, config)
         failed = run.failed_entries()
@@ -139,6 +158,17 @@ def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
         names = ", ".join(clean(name) for name in failed[:5])
         say(f"{len(failed)} in failed/: {names}{' ...' if len(failed) > 5 else ''}")
     return 1 if failed else 0
+
+
+def _waiting(run: str, waits: Waits, linger: float) -> str:
+    """One line for a person who wonders what goes on."""
+    if waits.coming and (waits.over or waits.main not in ("running", "unknown")):
+        return f"waiting for checkpoints of {clean(run)}: main is {clean(waits.main)}, a side job still hands over"
+    if waits.over:
+        return f"waiting for another evaluator, which still holds a checkpoint of {clean(run)}"
+    if waits.main in ("failed", "crashed"):
+        return f"main of {clean(run)} {waits.main}; waiting up to {age(linger)} for it to come back"
+    return f"waiting for checkpoints of {clean(run)} (main {clean(waits.main)}, none waits)"
 
 
 def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, Any]) -> None:

@@ -5,8 +5,9 @@ Does: the rule, the ranking, what may be deleted. Leaves to others: reading scor
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from fsrun.core import codec
@@ -45,6 +46,17 @@ def check_same(wanted: BestRule, stands: BestRule, path: str) -> None:
             f"best='{wanted.mode}:{wanted.tag}', keep={wanted.keep}: use the rule of the run, or remove that file "
             f"(what was deleted under it stays deleted)"
         )
+
+
+def explain_missing(tag: str, scores: Collection[str]) -> str:
+    """Say that the score of the rule is missing, which are there, and which of them may be meant."""
+    if not scores:
+        return f"has no score {tag!r}, and no other"
+    last = tag.rpartition("/")[2]
+    near = [name for name in sorted(scores) if name.rpartition("/")[2] == last]
+    near = near or difflib.get_close_matches(tag, sorted(scores), 1)
+    names = ", ".join(sorted(scores)[:5]) + (", ..." if len(scores) > 5 else "")
+    return f"has no score {tag!r}, it has {names}" + (f"; was {near[0]!r} meant?" if near else "")
 
 
 @dataclass(frozen=True, slots=True)

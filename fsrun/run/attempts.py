@@ -17,6 +17,7 @@ from fsrun.core.errors import HeldError, NotFoundError
 from fsrun.core.order import MainState, Waiting, step_of_name
 from fsrun.core.queue import Claim
 from fsrun.core.records import Meta, rfc3339
+from fsrun.core.retention import explain_missing
 from fsrun.core.states import OutcomeState
 from fsrun.core.timing import FINISH_WAIT
 from fsrun.disk.clock import Clock
@@ -248,7 +249,8 @@ class Attempts:
         scores = facts.get("scores") or {}
         rule = self._moves.rule()
         if rule is not None and rule.tag not in scores:
-            self.warn_once("unranked", f"{entry.name} has no score {rule.tag!r}: it is neither ranked nor deleted")
+            why = explain_missing(rule.tag, scores)
+            self.warn_once("unranked", f"{entry.name} {why}: it is neither ranked nor deleted")
         if scores and entry.step is not None:
             self._context.log_outcome(entry.name, entry.attempt, scores, entry.step, facts["time"])
 

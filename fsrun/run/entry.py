@@ -110,7 +110,8 @@ class Entry:
     ) -> bool:
         """Record the scores as the points of this entry at its step; then it is moved to best/ or deleted.
 
-        ``scores``: a mapping of tags to numbers, nested ones joined by ``/``; None and {} for none. What is no number
+        ``scores``: a mapping of tags to numbers, nested ones joined by ``/``, logged under these very names (it is
+        ``fsrun eval`` alone that puts ``eval/`` before a bare one); None and {} for none. What is no number
         is kept as text beside ``details``. Returns whether this outcome counts: False where this process was taken for
         dead meanwhile and the entry went to another, or its bytes changed. Raises ``OSError`` where the folder stays
         unusable for 30 s.

@@ -219,7 +219,8 @@ class Run(Recording):
         ``best``: ``"max:TAG"`` or ``"min:TAG"``: the ``keep`` best entries stay in best/ (0: all of them). ``order``:
         ``oldest`` first by step, ``newest`` first, or the ``latest`` alone (older ones are skipped). ``max_waiting``:
         of what waits beyond, the ``drop`` end is skipped. ``linger``: seconds to wait for a main job that failed or
-        crashed to come back, 4 timeouts at least. ``once``: end when nothing waits. ``poll``: seconds between looks. Other ranks get none.
+        crashed to come back, 4 timeouts at least. ``once``: end when nothing waits. ``poll``: seconds between looks.
+        Other ranks get none.
 
         Raises ``NotFoundError`` where the hand-over unit cannot be reached, ``UsageError`` for arguments that cannot
         work or a rule other than the run's, ``OSError`` where the folder stays unusable for 30 s.

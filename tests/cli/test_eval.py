@@ -157,6 +157,13 @@ def test_a_function_evaluates_every_checkpoint_and_the_best_is_kept(case: Case) 
     assert read(case.run.path / "jobs" / "eval.1.end")["status"] == "finished"
 
 
+def test_a_bare_name_in_the_rule_is_the_score_that_eval_makes_of_it(case: Case) -> None:
+    case.trained(step_1__pt=3, step_2__pt=9)
+    result = case.eval("--best", "max:acc", function="size")
+    assert (result.code, result.err, case.names("best")) == (0, "", ["step_2.pt"])
+    assert read(case.run.path / "best.json")["tag"] == "eval/acc"
+
+
 def test_keep_says_how_many_of_the_best_stay(case: Case) -> None:
     case.trained(step_1__pt=3, step_2__pt=9, step_3__pt=5, step_4__pt=1)
     assert case.eval("--best", "min:eval/acc", "--keep", 2, function="size").code == 0
@@ -270,6 +277,19 @@ def test_once_takes_what_is_there_while_the_trainer_lives(case: Case) -> None:
     assert case.outcomes() == {"step_1.pt.1": "done", "step_2.pt.1": "done"}
 
 
+def test_it_says_what_it_waits_for_and_how_long(case: Case) -> None:
+    case.run.lock("main", 1)
+    case.run.beat("main", 1)
+    with case.start("--linger", "1s", function="size") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting for checkpoints of speech/big (main running, none waits)\n"
+        case.run.end("main", 1, "crashed", reason="expired")
+        assert process.stdout.readline() == "main of speech/big crashed; waiting up to 8 s for it to come back\n"
+        result = ended(process)
+    assert (result.code, result.out) == (0, "")
+    assert result.err == "fsrun: --linger is less than 4 timeouts of 2 s; it is taken as 8 s\n"
+
+
 def test_wait_waits_for_the_run_to_appear(case: Case) -> None:
     with case.start("--wait", "1m", function="size") as process:
         assert process.stdout is not None
@@ -300,6 +320,7 @@ def test_no_such_run_is_exit_code_4_and_names_the_root(case: Case, arguments: tu
         (["--function", "functions.py:size", "--best", "eval/acc"], "max:"),
         (["--function", "functions.py:size", "--keep", "-2", "--best", "max:eval/acc"], "keep"),
         (["--function", "functions.py:size", "--linger", "soon"], "soon"),
+        (["--function", "functions.py:size", "--keep", "3"], "--keep 3 goes with --best"),
         (["--function", "functions.py:size", "--job", "main"], "--job main: that is the job of the trainer"),
         (["--function", "functions.py:size", "--job", "Eval"], "--job Eval: a job is of lower case letters"),
         (["--function", "functions.py:size", "--timeout", "0.01"], "timeout=0.01"),

@@ -14,6 +14,19 @@ from fsrun.core.retention import Kept
 MAX1 = BestRule(mode="max", tag="acc", keep=1)
 
 
+@pytest.mark.parametrize(
+    ("tag", "scores", "said"),
+    [
+        ("acc", ["eval/acc", "eval/loss"], "has no score 'acc', it has eval/acc, eval/loss; was 'eval/acc' meant?"),
+        ("eval/acc", ["eval/acc1"], "has no score 'eval/acc', it has eval/acc1; was 'eval/acc1' meant?"),
+        ("acc", list("stuvwx"), "has no score 'acc', it has s, t, u, v, w, ..."),
+        ("acc", [], "has no score 'acc', and no other"),
+    ],
+)
+def test_a_score_that_is_missing_is_explained_by_those_that_are_there(tag: str, scores: list[str], said: str) -> None:
+    assert retention.explain_missing(tag, scores) == said
+
+
 def test_a_rule_names_its_direction() -> None:
     rule = retention.parse_rule("min:val/loss:x", 3)
     assert (rule.mode, rule.tag, rule.keep) == ("min", "val/loss:x", 3)
