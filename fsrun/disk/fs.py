@@ -143,6 +143,21 @@ def _revalidate(folder: str) -> None:
     os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
+def _forget_listing(folder: str) -> None:
+    """The same, and drop what this host remembers of the listing.
+
+    NFS 3 knows by the folder's time stamp alone whether it changed. Two changes in one tick of the server's clock (1 to
+    10 ms) have one stamp: a listing between them would be served until the next change, for ever perhaps.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    except (OSError, AttributeError):
+        pass  # it is advice; not every system takes it
+    finally:
+        os.close(descriptor)
+
+
 def _copy_piece(source: int, target: int, offset: int, limit: int | None) -> int:
     """Copy a piece from ``offset`` to where ``target`` stands; 0 at the end."""
     size = _COPY_CHUNK if limit is None else min(_COPY_CHUNK, limit - offset)
@@ -206,13 +221,13 @@ class LocalFileSystem:
     def names(self, folder: str) -> list[str]:
         """Names in a folder, afresh."""
         with _stale_is_missing(folder):
-            _revalidate(folder)
+            _forget_listing(folder)
             return os.listdir(folder)
 
     def scan(self, folder: str) -> list[tuple[str, bool]]:
         """Names in a folder and whether each is a folder, afresh."""
         with _stale_is_missing(folder):
-            _revalidate(folder)
+            _forget_listing(folder)
             with os.scandir(folder) as entries:
                 return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
