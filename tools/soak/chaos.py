@@ -84,7 +84,7 @@ class Round:
         if role == "watch":
             run = f"{root}/{self.place.project}/{self.place.run}"
             words = ["-m", "fsrun", "enqueue", run, "--watch", str(self.watched), "--glob", "*.ck"]
-            words += ["--poll", "0.3", "--linger", str(DRAIN)]
+            words += ["--poll", "0.2", "--settle", "0.3", "--linger", str(DRAIN), "--job", "watch"]
         elif role == "daemon":
             words = ["-m", "fsrun", "daemon", root, "--json"]
         else:
@@ -178,7 +178,7 @@ class Round:
                 if kind == "stop long":
                     self.due[child.slot] = min(self.due[child.slot], now())
         elif kind == "rival":
-            self.start(rng.choice(["train", "evaluate eval", "evaluate eval2", "side analysis"]))
+            self.start(rng.choice(["train", "evaluate eval", "evaluate eval2", "side analysis", "watch"]))
         else:
             said: dict[str, Any] = {"until": now() + rng.uniform(0.3, 3) * t}
             if kind in ("full", "broken", "lost"):
@@ -199,8 +199,7 @@ class Round:
                     child.stopped_until = 0.0
                     self.signal(child, signal.SIGCONT)
             for slot in SLOTS:
-                # Two watchers of one folder may both take a file: there is one at a time.
-                lively = any(c.slot == slot and (slot == "watch" or not c.stopped_until) for c in self.children)
+                lively = any(c.slot == slot and not c.stopped_until for c in self.children)
                 if not lively and now() >= self.due[slot] and (slot not in ("watch",) or self._exists()):
                     self.due[slot] = now() + 1.0
                     self.start(slot)
@@ -226,9 +225,8 @@ class Round:
         self._until("a trainer that finishes", lambda: self._once("train", until=25))
         for child in [c for c in self.children if c.slot == "side analysis"]:
             self.signal(child, signal.SIGTERM)
-        if not any(c.slot == "watch" for c in self.children):
-            self.start("watch")
         self._await("watch")
+        self._until("a watcher that finds nothing left", lambda: self._once("watch"))
         if not any(c.slot == "evaluate eval" for c in self.children):
             self.start("evaluate eval")
         self._await("evaluate eval", "evaluate eval2", "side analysis")

@@ -193,7 +193,7 @@ def make(job: Job) -> None:
             hidden, path = (f"{job.settings['unit']}/queue/{n}" for n in (f"{name}.tmp", name))
         try:
             with open(hidden, "wb") as file:
-                file.write(f"{value}\n".encode())
+                file.write(f"{value}\n".encode() + bytes(job.random.choice([0, 100_000, 3_000_000])))
             os.rename(hidden, path)
         except FileNotFoundError:
             pass  # no run yet

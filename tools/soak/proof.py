@@ -73,6 +73,8 @@ class Evidence:
     lives: list[Life]
     troubles: list[tuple[float, float]]
     watched: Path
+    zombie_watcher: bool
+    """Whether a watcher was stopped, so that another one may have done its work meanwhile."""
 
     def names(self, *folder: str, unit: bool = False) -> list[str]:
         path = (self.unit if unit else self.run).joinpath(*folder)
@@ -107,10 +109,15 @@ def gather(round_: Round) -> Evidence:
             lives[number] = Life(number, read(path))
     troubles = []
     stops: dict[int, float] = {}
+    watchers: set[int] = set()
+    zombie = False
     for e in read(round_.journals / "chaos.jsonl"):
         said = e.get("said", {})
         if e["event"] == "control" and any(k in said for k in ("full", "broken", "lost", "slow")):
             troubles.append((e["at"], said["until"]))
+        if e["event"] == "started" and e["slot"] == "watch":
+            watchers.add(e["life"])
+        zombie = zombie or (e["event"] == "signal" and e["number"] == 19 and e["life"] in watchers)
         life = lives.get(e.get("life", 0))
         if e["event"] != "signal" or life is None:
             continue
@@ -122,7 +129,7 @@ def gather(round_: Round) -> Evidence:
             life.stopped.append((stops.pop(life.number), e["at"]))
         if e["number"] == 9 and life.number in stops:
             life.stopped.append((stops.pop(life.number), e["at"]))
-    return Evidence(round_.place.path(), Path(round_.unit), list(lives.values()), troubles, round_.watched)
+    return Evidence(round_.place.path(), Path(round_.unit), list(lives.values()), troubles, round_.watched, zombie)
 
 
 # Points.
@@ -272,11 +279,12 @@ def prove_handed_over(evidence: Evidence, outcomes: dict[str, dict[int, dict[str
         sources[evidence.record("meta", name, unit=True)["source"]].append(name.removesuffix(".json"))
     for path in evidence.watched.glob("*.ck"):
         entries = [entry for entry in sources[str(path)] if entry in outcomes]
-        if len(entries) != 1:
+        # One that was stopped between its look and its hand-over knows nothing of what another did meanwhile.
+        if not entries or (len(entries) > 1 and not evidence.zombie_watcher):
             raise Violation(
                 f"{path} is watched; it must have been handed over once, and was as {entries} ({sources[str(path)]})"
             )
-        handed.append((entries[0], float(path.read_text()), "it was watched"))
+        handed.append((entries[0], float(path.read_bytes().partition(b"\n")[0]), "it was watched"))
     known = {name for name, _, _ in handed}
     for given, value, why in handed:
         # A claim that failed with an error may have happened: the next one takes another use of the name (5.2).
