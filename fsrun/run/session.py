@@ -161,7 +161,7 @@ class Session:
         self._doubt = math.inf
         """Start of the first beat since the last good one, none of which is known to have gone through."""
         self._lapsed = False
-        """It is known that the session was closed: nothing is protected until the next one is open."""
+        """The session was closed, or its end is being put: nothing is protected until the next one is open."""
         self._adopt(lock, began)
 
     def _adopt(self, lock: Lock, began: float) -> None:
@@ -196,12 +196,15 @@ class Session:
         """Return once protected work may start, with the number of the session held; beats where the last is too old.
 
         Made just before each claim, move or prune, whose paths must carry the number returned. Raises ``HeldError``
-        where the session was fenced or closed, ``TimeoutError`` where the folder could not be used for ``timeout`` s.
+        where the session was fenced or closed, or is being closed, ``TimeoutError`` where the folder could not be used
+        for ``timeout`` s.
         """
         began = self._clock.monotonic()
         while not self.is_protected():
             if self.state in ("fenced", "closed") or os.getpid() != self._pid:
                 raise HeldError(self.message or f"{self.run_dir}: this process no longer holds job {self.job!r}")
+            if self._lapsed and self._ending is not None:
+                raise HeldError(f"{self.run_dir}: session {self.number} of job {self.job!r} is being ended")
             if self.beat():
                 continue
             if timeout is not None and self._clock.monotonic() - began >= timeout:
@@ -415,6 +418,8 @@ class Session:
             return False
         if not self._is_here(sessions.standing(chain, self.number, self.token)[0]):
             return False
+        # Whoever sees the end may open the next session before this call has returned.
+        self._lapsed = True
         stands = steps.put_end(self.store, steps.own_end(self._ending, self.lock, self._clock))
         if stands is None:
             return False

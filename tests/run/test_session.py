@@ -390,6 +390,20 @@ class TestBeating:
         assert counting.counts == {"rename": 1}
         assert world.names() == [f"main.1.{session.token}.beat.1", "main.1.lock"]
 
+    def test_protection_ends_before_the_holders_own_end_can_be_seen(self, world: World) -> None:
+        session = world.open()
+        seen: list[object] = []
+
+        def look_from_there(_: object) -> None:
+            seen.append(session.is_protected())
+            seen.append(world.open(THERE, fs=LocalFileSystem()).number)
+            with pytest.raises(HeldError, match="is being ended"):
+                session.require_protected()
+
+        world.fs.on("link", match="main.1.end", after=look_from_there)
+        session.close({"status": "finished"})
+        assert seen == [False, 2]
+
     def test_protection_ends_two_thirds_of_the_timeout_after_the_start_of_the_last_good_beat(
         self, world: World
     ) -> None:
