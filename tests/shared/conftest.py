@@ -13,14 +13,6 @@ from tools.nfsbed.bed import Bed, Unfit
 from tools.nfsbed.bind import BindBed
 from tools.nfsbed.nfs import NfsBed
 
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.integration)
-
 
 def _up(bed: Bed) -> Iterator[Bed]:
     try:

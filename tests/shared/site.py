@@ -57,9 +57,7 @@ class Site:
 
     def moments(self, process: Process, event: str) -> list[tuple[float, Any]]:
         """When a process said an event, on this machine's clock, and with which value."""
-        with process._changed:
-            said = list(process.said)
-        return [(self.here(process, s["at"]), s[event]) for s in said if event in s]
+        return [(self.here(process, said["at"]), said[event]) for said in list(process.said) if event in said]
 
     @property
     def slack(self) -> float:

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from . import space
@@ -130,7 +131,8 @@ class Process:
         if "out" in event:
             self.out.append(event["out"])
             if event["out"].startswith("{"):
-                self.said.append(json.loads(event["out"]))
+                with suppress(ValueError):
+                    self.said.append(json.loads(event["out"]))
         elif "err" in event:
             self.err.append(event["err"])
         elif "exit" in event:
