@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import heapq
 import math
-import queue
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 from fsrun.core import layout
 from fsrun.core.errors import FsrunError
@@ -29,22 +28,19 @@ from fsrun.core.timing import DEFAULT_TIMEOUT, PROOF_INTERVAL, TIDY_INTERVAL
 from fsrun.daemon import scan
 from fsrun.daemon.apply import Hands
 from fsrun.daemon.journal import Journal
+from fsrun.daemon.workers import Kind, Workers
 from fsrun.disk import identity
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.run.markers import marker_of
 from fsrun.run.succession import holder_of
 
-Kind = Literal["look", "tidy"]
-CREW = 4
-MAX_CREW = 24
-_HANGS = 10.0
-"""Seconds after which a worker is no longer counted on."""
 _NASCENT = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 10.0, 30.0)
 """When to look again at a folder that is about to become a run; then it is left to the next sweep."""
 _AFTER_ERROR = 5.0
 _AFTER_MOVE = 0.05
 _BAD_READS = 3
+_SLACK = 0.05
 
 
 @dataclass(slots=True)
@@ -67,46 +63,6 @@ class Watched:
     unread: int = 0
     """Looks that found a lock which is no record."""
     said: set[tuple[str, int]] = field(default_factory=set)
-
-
-class Workers:
-    """Threads that do what may hang; where all of a kind hang, more are started, up to a limit."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._queues: dict[Kind, queue.SimpleQueue[tuple[Callable[[Watched], None], Watched]]] = {
-            "look": queue.SimpleQueue(),
-            "tidy": queue.SimpleQueue(),
-        }
-        self._crews: dict[Kind, list[str]] = {"look": [], "tidy": []}
-        self.at_work: dict[str, tuple[str, str, float]] = {}
-        """By thread: what it does, with which folder, since when."""
-
-    def submit(self, kind: Kind, work: Callable[[Watched], None], run: Watched) -> None:
-        """Have a worker do it."""
-        self._queues[kind].put((work, run))
-        crew, begun = self._crews[kind], self._clock.monotonic() - _HANGS
-        busy = [self.at_work.get(name) for name in crew]
-        if len(crew) < CREW or (len(crew) < MAX_CREW and all(b is not None and b[2] < begun for b in busy)):
-            name = f"fsrun-{kind}-{len(crew)}"
-            crew.append(name)
-            threading.Thread(target=self._work, args=(kind, name), name=name, daemon=True).start()
-
-    @contextmanager
-    def doing(self, what: str, path: str) -> Iterator[None]:
-        """Note what this thread does, for the status."""
-        name = threading.current_thread().name
-        self.at_work[name] = what, path, self._clock.monotonic()
-        try:
-            yield
-        finally:
-            self.at_work.pop(name, None)
-
-    def _work(self, kind: Kind, name: str) -> None:
-        while True:
-            work, run = self._queues[kind].get()
-            with self.doing(kind, run.path):
-                work(run)
 
 
 class Keeper:
@@ -141,6 +97,7 @@ class Keeper:
         self._prove_at = 0.0
         self._shortest = DEFAULT_TIMEOUT
         self._stopped = False
+        self._asleep_until = 0.0
 
     # Scheduling.
 
@@ -165,7 +122,8 @@ class Keeper:
         if run.due.get(kind) != at:
             run.due[kind] = at
             heapq.heappush(self._heap, (at, next(self._number), kind, run))
-            self._wake.notify()
+            if at < self._asleep_until:
+                self._wake.notify()
 
     def _plan_tidy(self, run: Watched) -> None:
         if run.observed.tidy_at is not None and "tidy" not in run.busy and run.observed.signature is not None:
@@ -175,10 +133,16 @@ class Keeper:
         """Go on until ``stop``; for a thread of its own."""
         while not self._stopped:
             due = self.step()
+            # Looks that are due almost together are begun together: each time it wakes costs more than a look.
+            slack = min(_SLACK, self._shortest / 300)
             with self._wake:
-                pause = min(due, self._prove_at) - self.clock.monotonic()
-                if pause > 0 and not self._stopped:
-                    self._wake.wait(pause)
+                now = self.clock.monotonic()
+                if self._heap:
+                    due = min(due, self._heap[0][0])
+                self._asleep_until = min(due + slack, self._prove_at)
+                if self._asleep_until > now and not self._stopped:
+                    self._wake.wait(self._asleep_until - now)
+                self._asleep_until = 0.0
 
     def stop(self) -> None:
         """Begin nothing any more."""
@@ -204,7 +168,7 @@ class Keeper:
             if self._workers is None:
                 work(run)
             else:
-                self._workers.submit(kind, work, run)
+                self._workers.submit(kind, run.path, partial(work, run))
         with self._mutex:
             return self._heap[0][0] if self._heap else math.inf
 

@@ -23,10 +23,11 @@ from fsrun.core.timing import DEFAULT_TIMEOUT, STATUS_INTERVAL, SWEEP_INTERVAL
 from fsrun.daemon.apply import Hands
 from fsrun.daemon.compacting import Compactor
 from fsrun.daemon.journal import Journal
-from fsrun.daemon.loop import Keeper, Workers
+from fsrun.daemon.loop import Keeper
 from fsrun.daemon.notify import Notifier
 from fsrun.daemon.status import LocalFiles
 from fsrun.daemon.sweep import Sweeper
+from fsrun.daemon.workers import Workers
 from fsrun.disk import identity, locks
 from fsrun.disk.clock import Clock, SystemClock
 from fsrun.disk.fs import FileSystem, LocalFileSystem

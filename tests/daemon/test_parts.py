@@ -18,10 +18,11 @@ from fsrun.core.errors import HeldError, NotFoundError, UsageError
 from fsrun.daemon import compacting
 from fsrun.daemon.compacting import Compactor
 from fsrun.daemon.journal import MAX_PROBLEMS, Journal
-from fsrun.daemon.loop import Keeper, Watched, Workers
+from fsrun.daemon.loop import Keeper, Watched
 from fsrun.daemon.notify import Notifier
 from fsrun.daemon.service import Service
 from fsrun.daemon.status import LocalFiles, read_all
+from fsrun.daemon.workers import Workers
 from fsrun.disk import locks
 from fsrun.disk.clock import SystemClock
 from fsrun.disk.watch import FolderHints
