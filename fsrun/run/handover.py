@@ -81,12 +81,18 @@ class HandOver:
         warn: Callable[[str], object],
         clock: Clock | None = None,
         wait: float = HANDOVER_WAIT,
+        reserve_last: bool = False,
     ) -> None:
+        """``reserve_last``: a copy is made before its name is reserved, and ``enqueue`` waits for the copy.
+
+        For who takes a reserved name for handed over, and is killed while it copies.
+        """
         self._session = session
         self._unit = unit
         self._tell = warn
         self._clock = clock or SystemClock()
         self._wait = wait
+        self._reserve_last = reserve_last
         self._pid = os.getpid()
         self._opening: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._copying: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -240,7 +246,7 @@ class HandOver:
         while (job := self._opening.get()) is not None:
             job.order = _next_order(job.called)
             if not self._try(self._open, job):
-                if not job.finish:
+                if job.name is not None:
                     job.answered.set()
                 self._copying.put(job)
         self._copying.put(None)
@@ -306,6 +312,8 @@ class HandOver:
         if job.staged.left_out:
             left = ", ".join(printable(text) for text in job.staged.left_out[:5])
             self._warn(f"{job.path} is handed over without what is no part of a checkpoint: {left}")
+        if job.staged.to_copy and self._reserve_last:
+            return False
         self._reserve(job, job.entry)
         if not job.staged.to_copy:
             self._publish(job)
@@ -319,6 +327,8 @@ class HandOver:
         assert job.source is not None
         assert job.staged is not None
         job.source.copy(job.staged, self._advance)
+        if job.name is None:
+            self._reserve(job, job.entry)
         self._publish(job)
         return True
 

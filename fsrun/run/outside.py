@@ -60,7 +60,7 @@ class OutsideQueue:
                 self.unit.ensure_folder(folder)
         timing = Timing(lock.timeout) if lock else Timing()
         self._held = Outside(path, self._newest(lock), lock.token if lock else "", timing, Store(fs, path, _OWNER, 0))
-        self._over = HandOver(self._held, self.unit, warn=warn, wait=_PATIENT)
+        self._over = HandOver(self._held, self.unit, warn=warn, wait=_PATIENT, reserve_last=True)
 
     def _newest(self, lock: Lock | None) -> int:
         return max(chain.look(self.fs, self.path, MAIN).highest, lock.session if lock else 0)

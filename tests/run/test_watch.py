@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fsrun.run.outside import OutsideQueue
 from fsrun.run.watch import FolderWatch, is_staging
 from tests.support import build
 from tests.support.clock import FakeClock
+from tests.support.fs import FaultFS
 
 pytestmark = pytest.mark.unit
 FS = LocalFileSystem()
@@ -247,3 +249,20 @@ def test_the_temporaries_of_a_process_without_a_session_belong_to_no_session(que
 
     assert isinstance(queue.unit, Store)
     assert layout.parse_temp_name(os.path.basename(queue.unit.temp("queue"))) is None
+
+
+def test_a_watcher_that_was_killed_while_it_copied_takes_the_checkpoint_when_it_starts_again(
+    folder: Path, queue: OutsideQueue
+) -> None:
+    """A copy of many GB takes minutes; a name reserved before it would say that all is done."""
+    (folder / "step_1.pt").write_bytes(b"x" * 100)
+    seen: list[list[str]] = []
+    fs = FaultFS()
+    fs.fail("link", match="step_1.pt", error=errno.EXDEV)
+    fs.fail("link", match="/proc/", error=errno.EXDEV)
+    fs.on("copy", before=lambda operation: seen.append(queue.unit.names("meta")))
+    copying = OutsideQueue(fs, queue.path, lambda text: pytest.fail(text))
+    assert copying.enqueue(str(folder / "step_1.pt")) == "step_1.pt"
+    assert seen == [[]]
+    assert queue.unit.names("queue") == ["step_1.pt"]
+    assert queue.unit.names("meta") == ["step_1.pt.json"]
