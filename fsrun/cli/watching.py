@@ -108,8 +108,9 @@ def watch(run: str, root: str | None, plan: Plan) -> int:
     ):  # fmt: skip
         queue = OutsideQueue(fs, session.path, complaints.append)
         folder = FolderWatch(
-            fs, os.path.abspath(plan.folder), plan.pattern, queue.unit, settle=plan.settle, ready=plan.ready
-        )
+            fs, os.path.abspath(plan.folder), plan.pattern, queue.unit, settle=plan.settle, ready=plan.ready,
+            left_trace=queue.left_trace,
+        )  # fmt: skip
         _announce(session, plan, folder)
         failed = _hand_over_all(session, queue, folder, plan, asked, complaints)
         if plan.finish:

@@ -21,7 +21,7 @@ from fsrun.disk.store import Store
 from fsrun.run import chain
 from fsrun.run.create import find_unit, newest_lock
 from fsrun.run.handover import HandOver
-from fsrun.run.places import look
+from fsrun.run.places import claims, look
 
 _OWNER = "enqueue"
 """Stands for a job in the hidden names of this process; session 0 is nobody's."""
@@ -75,6 +75,12 @@ class OutsideQueue:
         self._over.drain(None)
         # A hand-over that fails while it is copied gives its name up again.
         return entry if entry and layout.meta_name(entry) in self.unit.names(layout.META) else None
+
+    def left_trace(self, entry: str) -> bool:
+        """Whether an entry waits or is claimed, or has left a claim (which it does with an outcome alone)."""
+        waiting = {name for name, _ in look(self.unit).waiting} | {claim.entry for claim in claims(self.unit)}
+        outcomes = map(layout.parse_outcome_name, self._held.store.names(layout.EVALS))
+        return entry in waiting or any(outcome is not None and outcome[0] == entry for outcome in outcomes)
 
     def finish(self) -> bool:
         """Write FINISHED, naming the newest main session. After a crash: it is there or not."""

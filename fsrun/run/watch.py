@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fsrun.core import layout
@@ -56,7 +57,7 @@ class FolderWatch:
     """Looks at a folder again and again; ``look`` returns what is ready, in the order of steps.
 
     ``settle``: seconds that a checkpoint must have stood still. ``ready``: a pattern of which a folder must hold a file
-    (its name, or its path in the folder).
+    (its name, or its path in the folder). ``left_trace``: whether an entry stands anywhere or has an outcome.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class FolderWatch:
         settle: float = WATCH_SETTLE,
         ready: str | None = None,
         clock: Clock | None = None,
+        left_trace: Callable[[str], bool] = lambda entry: True,
     ) -> None:
         self._fs = fs
         self.folder = folder
@@ -84,6 +86,9 @@ class FolderWatch:
         self._told: set[str] = set()
         self._metas: dict[str, list[Meta]] = {}
         self._read: set[str] = set()
+        self._left_trace = left_trace
+        self._started = False
+        self._unpublished: str | None = None
         self.grown: list[str] = []
         """Names that were written on after they had been handed over, since the last look."""
 
@@ -172,7 +177,7 @@ class FolderWatch:
         path = f"{self.folder}/{name}"
         self._read_metas()
         for meta in self._metas.get(path, ()):
-            if self._gained(name, meta):
+            if meta.entry == self._unpublished or self._gained(name, meta):
                 continue
             try:
                 same = fingerprint.compare(self._fs, path, meta.files) is None
@@ -182,6 +187,22 @@ class FolderWatch:
                 self._taken[name] = self._seen[name]
                 return True
         return False
+
+    def _find_unpublished(self) -> str | None:
+        """The name that a watcher which was killed between reserving and publishing has left without an entry.
+
+        It can be the newest from this folder alone (by the server's stamps: hosts' clocks differ). Older ones that left
+        no trace were taken by a loop that makes no claims.
+        """
+        newest: tuple[int, str] = (0, "")
+        for metas in (m for source, m in self._metas.items() if source.startswith(f"{self.folder}/")):
+            for meta in metas:
+                try:
+                    stamp = self._fs.stat(self._unit.path(layout.META, layout.meta_name(meta.entry))).mtime_ns
+                except OSError:
+                    continue
+                newest = max(newest, (stamp, meta.entry))
+        return newest[1] if newest[1] and not self._left_trace(newest[1]) else None
 
     def _gained(self, name: str, meta: Meta) -> bool:
         """Whether a folder holds a file that was not handed over. A link to a folder was handed over as its files."""
@@ -202,6 +223,9 @@ class FolderWatch:
             except InvalidError:
                 continue
             self._metas.setdefault(meta.source, []).append(meta)
+        if not self._started:
+            self._started = True
+            self._unpublished = self._find_unpublished()
 
 
 def _by_step(name: str) -> tuple[bool, int, str]:

@@ -266,3 +266,29 @@ def test_a_watcher_that_was_killed_while_it_copied_takes_the_checkpoint_when_it_
     assert seen == [[]]
     assert queue.unit.names("queue") == ["step_1.pt"]
     assert queue.unit.names("meta") == ["step_1.pt.json"]
+
+
+def test_a_watcher_that_starts_again_takes_what_was_reserved_last_and_never_published(
+    folder: Path, queue: OutsideQueue, tmp_path: Path
+) -> None:
+    for step in (1, 2, 3):
+        (folder / f"step_{step}.pt").write_bytes(b"x" * step)
+        os.utime(queue.unit.path("meta", f"{queue.enqueue(str(folder / f'step_{step}.pt'))}.json"), (step, step))
+
+    def taken_again() -> list[str]:
+        again = watch(folder, queue, left_trace=queue.left_trace)
+        again.look()
+        return names(again.look())
+
+    assert taken_again() == []
+    for step in (1, 3):
+        os.unlink(queue.unit.path("queue", f"step_{step}.pt"))
+    # The first one was taken by a loop that makes no claims, perhaps: it stays taken.
+    assert taken_again() == ["step_3.pt"]
+    evals = Path(queue.path, "evals")
+    (evals / "step_3.pt.1.json").write_text("{}")
+    assert taken_again() == []
+    (evals / "step_3.pt.1.json").unlink()
+    (Path(queue.unit.root, "claimed/eval.1/1")).mkdir(parents=True)
+    (Path(queue.unit.root, "claimed/eval.1/1/step_3.pt")).write_bytes(b"xxx")
+    assert taken_again() == []
