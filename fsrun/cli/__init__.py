@@ -28,6 +28,7 @@ COMMANDS = {
     "export": "fsrun.cli.export",
     "enqueue": "fsrun.cli.enqueue",
     "eval": "fsrun.cli.eval",
+    "retry": "fsrun.cli.retry",
     "compact": "fsrun.cli.compact",
     "check": "fsrun.cli.check",
     "daemon": "fsrun.cli.daemon",

@@ -81,6 +81,8 @@ class Waiting:
     step: int | None = None
     main_session: int = 0
     order: int = 0
+    given_back: bool = False
+    """The attempt before this one was neither failed nor lost: the evaluator had to go."""
 
     @property
     def key(self) -> tuple[bool, int, int, int, str]:
@@ -110,7 +112,8 @@ def plan(waiting: Iterable[Waiting], order: str, max_waiting: int | None = None,
     """Decide what is next of what waits.
 
     ``oldest``: by step, then as handed over. ``newest``: the other way round. ``latest``: the newest alone, the rest is
-    skipped. Entries without a step come last in the first two and count as the oldest in ``latest``. What waits beyond
+    skipped. Entries without a step come last in the first two and count as the oldest in ``latest``. In the first two,
+    what failed or was lost before comes after all else. What waits beyond
     ``max_waiting`` is dropped, the oldest or the newest of it.
     """
     by_age = sorted(waiting, key=lambda w: (w.step is not None, w.key))
@@ -128,6 +131,8 @@ def plan(waiting: Iterable[Waiting], order: str, max_waiting: int | None = None,
 
 
 def _first(left: Sequence[Waiting], order: str) -> Waiting:
+    """The next one; what failed or was lost comes after all that was not tried, since that may happen again."""
+    left = [w for w in left if w.attempt == 1 or w.given_back] or left
     if order == "oldest":
         return min(left, key=lambda w: w.key)
     stepped = [w for w in left if w.step is not None]

@@ -202,6 +202,8 @@ class Meta(Record):
     order: int = _a(_int, 0)
     """Rises with every hand-over of a process (wall clock in ns, never backwards): breaks ties of a step."""
     source: str = _a(_text, "")
+    retry_of: str | None = _a(_text_or_none, None)
+    """The given-up entry whose file this is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from fsrun.core.errors import HeldError
 from fsrun.core.order import MainState, Plan, Waiting, check_order, decide_end, linger_time, plan, step_of_name
 from fsrun.core.records import BestRule
 from fsrun.core.retention import parse_rule
+from fsrun.core.states import OutcomeState
 from fsrun.core.timing import LINGER, POLL_INTERVAL
 from fsrun.disk import identity
 from fsrun.disk.clock import Clock, SystemClock
@@ -101,6 +102,7 @@ class Evaluation(Iterator[Entry]):
         self._recovery = Recovery(self._moves, me)
         self._known: dict[str, Waiting] = {}
         self._seen: set[str] = set()
+        self._returned: dict[tuple[str, int], bool] = {}
         self._gone_since: tuple[int, float] | None = None
         self._quiet = 0
         self._coming = False
@@ -226,7 +228,19 @@ class Evaluation(Iterator[Entry]):
             for entry, _ in seen.waiting:
                 if entry not in self._known:
                     self._known[entry] = self._ordered(entry, entry in metas)
-        return [replace(self._known[entry], attempt=attempt) for entry, attempt in seen.waiting]
+        return [
+            replace(self._known[entry], attempt=attempt, given_back=attempt > 1 and self._given_back(entry, attempt))
+            for entry, attempt in seen.waiting
+        ]
+
+    def _given_back(self, entry: str, attempt: int) -> bool:
+        """Whether the last attempt was returned; its outcome stands, or the entry would not wait for the next one."""
+        known = self._returned.get((entry, attempt))
+        if known is None:
+            outcome = places.read_outcome(self._moves.runs, entry, attempt - 1)
+            known = outcome is not None and outcome.state == OutcomeState.RETURNED.value
+            self._returned[entry, attempt] = known
+        return known
 
     def _ordered(self, entry: str, has_meta: bool) -> Waiting:
         meta = places.read_meta(self._moves.unit, entry, listed=True) if has_meta else None

@@ -81,6 +81,18 @@ def test_at_equal_steps_the_main_session_and_then_the_hand_over_decide() -> None
     assert order.plan([a, b, c], "newest").next == c
 
 
+@pytest.mark.parametrize(("how", "first"), [("oldest", 3), ("newest", 7)])
+def test_what_failed_comes_after_all_that_was_not_tried(how: str, first: int) -> None:
+    fresh, again = [Waiting("c", 1, 3), Waiting("g", 1, 7)], [Waiting("a", 2, 1), Waiting("z", 3, 9)]
+    found = order.plan([*again, *fresh], how).next
+    assert found is not None
+    assert found.step == first
+    assert order.plan(again, how).next == again[0 if how == "oldest" else 1]
+    back = Waiting("b", 2, 8 if how == "newest" else 2, given_back=True)
+    assert order.plan([*again, *fresh, back], how).next == back, "it was not tried to its end"
+    assert order.plan([*again, *fresh], "latest").next == again[1], "of the newest alone there is one"
+
+
 def test_newest_first_skips_nothing() -> None:
     entries = waiting(3, None, 7)
     assert order.plan(entries, "newest") == Plan((), entries[2])

@@ -296,7 +296,7 @@ def test_an_exception_is_a_failed_attempt_tried_three_times_while_the_others_go_
             if entry.step == 1:
                 raise ValueError("no such tensor")
             entry.done({})
-    assert seen == [("step_1.pt", 1), ("step_1.pt", 2), ("step_1.pt", 3), ("step_2.pt", 1)]
+    assert seen == [("step_1.pt", 1), ("step_2.pt", 1), ("step_1.pt", 2), ("step_1.pt", 3)]
     assert states(run.path, "step_1.pt") == ["failed"] * 3
     assert where(run.path) == {"failed": ["step_1.pt"]}
     error = outcomes(run.path)[("step_1.pt", 3)].error

@@ -31,6 +31,8 @@ class _Queue:
     """Attempts with an outcome by name, readable or not."""
     places: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     metas: set[str] = field(default_factory=set)
+    retried: set[str] = field(default_factory=set)
+    """Given-up entries whose file was handed over anew."""
 
 
 def check_queue(picture: Picture) -> Store | None:
@@ -154,6 +156,8 @@ def _read_metas(picture: Picture, queue: _Queue) -> None:
         if meta is not None and meta.entry != entry:
             blame = "whoever wrote it does not follow protocol.md 6.4"
             picture.report("error", _shown(picture, queue, file), "6.4", f"says {meta.entry!r:.210}", blame)
+        if meta is not None and meta.retry_of is not None and (entry in queue.places or queue.attempts.get(entry)):
+            queue.retried.add(meta.retry_of)
         if entry not in queue.places and not queue.attempts.get(entry):
             message = "reserves a name under which nothing was handed over"
             picture.report("note", _shown(picture, queue, file), "5.1", message, "nothing: its trainer was stopped")
@@ -171,7 +175,7 @@ def _check_places(picture: Picture, queue: _Queue) -> None:
             _check_place(picture, queue, entry, place)
     for entry in sorted(queue.outcomes):
         states = {outcome.state for outcome in queue.outcomes[entry].values()}
-        if entry not in queue.places and not states & {"done", "skipped"}:
+        if entry not in queue.places and entry not in queue.retried and not states & {"done", "skipped"}:
             file = f"{layout.EVALS}/{layout.outcome_name(entry, max(queue.attempts[entry]))}"
             message = "its entry stands in no place, though nothing evaluated or skipped it"
             picture.report("warning", file, "9", message, f"{_BY_HAND}; hand the checkpoint over again")
