@@ -32,6 +32,7 @@ from fsrun.core.timing import FINISH_WAIT, VIEW_LOOK
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
+from fsrun.run import chain as steps
 from fsrun.run import create, endings, views
 from fsrun.run.apart import CompactionError, compact_apart
 from fsrun.run.capture import Captures
@@ -144,7 +145,7 @@ class LiveRun:
         try:
             if self.job != ids.MAIN:
                 self._warn_of_shared_tags(views.read(self.session.store, self.job).get("summary"))
-            self._write_view(None)
+            self._write_view()
         except OSError as error:
             self._tell_of_view(error)
         self._ready.set()
@@ -283,6 +284,7 @@ class LiveRun:
         In a signal handler on top of work that the end has to wait for, it comes once the handler has returned.
         """
         if stands_on_lock():
+            self.notices.release()
             return
         while not self._wait_and_tell(wait + _GRACE):
             _, limit, unhurried = self._orders[0]
@@ -321,7 +323,6 @@ class LiveRun:
         finally:
             self._done.set()
             self.handover.close()
-            self.notices.release()
 
     def _drain_handover(self, deadline: float, limit: float, unhurried: bool) -> float:
         """Wait for what was handed over; returns by when the rest has to be done.
@@ -356,10 +357,8 @@ class LiveRun:
             evaluation.close()  # protocol.md 5: claims are given back before the end
         if self.session.close(self._end_fields(ending), left()) is None:
             self.warn(f"{self.path}: the end of job {self.job!r} could not be written; others find it by its silence")
-        try:
-            self._write_view(ending)
-        except OSError as error:
-            self._tell_of_view(error)
+        elif self.session.state == "closed":
+            self._write_last_view(ending)
 
     def _tell_of_view(self, error: Exception) -> None:
         self.notices.warn(f"{self.path}: {layout.job_view(self.job)} could not be written: {error}", kind="view")
@@ -408,7 +407,7 @@ class LiveRun:
         if new and tags and self.job != ids.MAIN:
             self._warn_of_shared_tags(self.writer.summary())
         if new or self.clock.monotonic() - self._viewed >= interval:
-            self._write_view(None)
+            self._write_view()
             self._tags = tags
 
     def _warn_of_shared_tags(self, ours: object) -> None:
@@ -423,31 +422,49 @@ class LiveRun:
                 kind="shared tags",
             )
 
-    def _write_view(self, ending: Ending | None) -> None:
-        """Write the view; the keeper's last one must not land after the closer's."""
+    def _write_view(self) -> None:
+        """Write the view of the open session, which is protected work; not after the closer's."""
         with self._view_lock:
-            if self._fenced or (ending is None and self._stop.is_set()):
+            if self._fenced or self._stop.is_set() or not self.session.is_protected():
                 return
-            opened, now = self.opened, rfc3339(self.clock.now_ns())
-            view = views.View(
-                project=opened.where.project,
-                run=opened.where.run,
-                name=opened.name,
-                job=self.job,
-                session=self.session.number,
-                status="running" if ending is None else ending.status,
-                reason=None if ending is None else ending.reason,
-                heartbeat=now,
-                opened=self._opened_at,
-                ended=None if ending is None else now,
-                step=self.writer.last_step,
-                holder=self.session.lock.holder,
-                config=opened.config,
-                summary=self.full_summary(),
-                unit=opened.unit,
-            )
+            view = self._view(None)
             views.write(self.session.store, view)
+            if not self.session.is_protected():
+                # This process may have been stopped before the rename, and the job taken over meanwhile.
+                views.correct(self.session.store, self.job, view.session)
             self._viewed = self.clock.monotonic()
+
+    def _write_last_view(self, ending: Ending) -> None:
+        """Write the view of the closed session, unless the next one is there already."""
+        store = self.session.store
+        try:
+            with self._view_lock:
+                view = self._view(ending)
+                if steps.look(self.fs, self.path, self.job).highest == view.session:
+                    views.write(store, view)
+                    views.correct(store, self.job, view.session)
+        except OSError as error:
+            self._tell_of_view(error)
+
+    def _view(self, ending: Ending | None) -> views.View:
+        opened, now = self.opened, rfc3339(self.clock.now_ns())
+        return views.View(
+            project=opened.where.project,
+            run=opened.where.run,
+            name=opened.name,
+            job=self.job,
+            session=self.session.number,
+            status="running" if ending is None else ending.status,
+            reason=None if ending is None else ending.reason,
+            heartbeat=now,
+            opened=self._opened_at,
+            ended=None if ending is None else now,
+            step=self.writer.last_step,
+            holder=self.session.lock.holder,
+            config=opened.config,
+            summary=self.full_summary(),
+            unit=opened.unit,
+        )
 
 
 def failed(reason: object) -> Ending:

@@ -1,7 +1,7 @@
 """``run.json`` and ``jobs/<job>.json``: what the chain says of a job, written out for people.
 
-Does: builds and publishes the view of a session. A view decides nothing: programs read the chain.
-Leaves to others: when it is written (``run``; ``inspect`` reads the chain).
+Does: builds and publishes the view of a session, and corrects one that came too late. A view decides nothing: programs
+read the chain. Leaves to others: when it is written (``live``, ``closer``; ``inspect`` reads the chain).
 
 protocol.md: 4 (views), 6 (the view).
 """
@@ -9,12 +9,17 @@ protocol.md: 4 (views), 6 (the view).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from fsrun.core import codec, layout
+from fsrun.core.errors import InvalidError
 from fsrun.core.records import PROTOCOL
+from fsrun.core.sessions import Chain
 from fsrun.disk.store import Store
+from fsrun.run import chain as steps
+from fsrun.run.listing import last_logged_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +63,41 @@ def read(store: Store, job: str) -> dict[str, Any]:
         return store.record(layout.job_view(job)) or {}
     except OSError:
         return {}
+
+
+def of_closed(store: Store, now: Chain) -> View:
+    """The view of the highest session of a chain, which is closed, from its lock and end. Raises ``InvalidError``."""
+    lock = steps.read_lock(store, now.job, now.highest)
+    end = steps.read_end(store, now.job, now.highest)
+    if lock is None or end is None:
+        file = layout.lock_name(now.job, now.highest) if lock is None else layout.end_name(now.job, now.highest)
+        raise InvalidError(f"{store.path(layout.JOBS, file)}: cannot be read, so no view can be made of it")
+    return View(
+        project=lock.project,
+        run=lock.run,
+        name=lock.name,
+        job=lock.job,
+        session=lock.session,
+        status=end.status,
+        reason=end.reason,
+        heartbeat=end.ended,
+        opened=lock.opened,
+        ended=end.ended or None,
+        step=end.step if end.step is not None else last_logged_step(store.fs, store.root, now.job, now.highest),
+        holder=lock.holder,
+        config=lock.config,
+        summary=end.summary,
+        unit=lock.unit,
+    )
+
+
+def correct(store: Store, job: str, session: int) -> None:
+    """Look again after the view of ``session`` was written: one of a later session must not stay overwritten.
+
+    Where that one is open its holder writes its view again, within its timeout. Raises ``OSError``.
+    After a crash: the old view or the new one.
+    """
+    while (now := steps.look(store.fs, store.root, job)).closed and now.highest != session:
+        session = now.highest
+        with suppress(InvalidError):
+            write(store, of_closed(store, now))

@@ -491,3 +491,22 @@ print(logged, caught)
     assert caught > 50
     assert (tmp_path / "p" / "r" / "queue" / "last.pt").exists()
     assert end_of(tmp_path)["status"] == "finished"
+
+
+def test_a_process_that_was_stopped_does_not_replace_the_view_of_the_next_session(tmp_path: Path) -> None:
+    view = tmp_path / "p" / "r" / "run.json"
+    body = "run = opened(timeout=0.8)\nprint('ready', flush=True)\nfor i in range(2, 600):\n"
+    # Each new tag is a reason to write the view.
+    body += "    run.add_scalar({f'x{i}': 1.0}, step=i); time.sleep(0.02)\n"
+    with program(OPEN + body, tmp_path) as process:
+        ready(process)
+        until(lambda: read(view)["step"] is not None and read(view)["step"] > 1)
+        process.send_signal(signal.SIGSTOP)
+        code, _, err = run_program(OPEN + "with opened(): pass", tmp_path)
+        assert code == 0, err
+        assert (read(view)["session"], read(view)["status"]) == (2, "finished")
+        process.send_signal(signal.SIGCONT)
+        assert process.stderr is not None
+        assert any("LOGGING HAS STOPPED" in line for line in process.stderr)
+    assert (read(view)["session"], read(view)["status"]) == (2, "finished")
+    assert end_of(tmp_path)["status"] == "crashed"

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from fsrun.core import layout, queue
-from fsrun.core.errors import HeldError, InvalidError
+from fsrun.core import queue
+from fsrun.core.errors import HeldError
 from fsrun.core.queue import Claim
-from fsrun.core.sessions import Chain
 from fsrun.core.states import SessionState
 from fsrun.core.timing import Timing
 from fsrun.disk import identity
@@ -20,7 +19,6 @@ from fsrun.disk.store import Store
 from fsrun.run import chain as chains
 from fsrun.run import views
 from fsrun.run.check.finding import Picture, read_holder
-from fsrun.run.listing import last_logged_step
 from fsrun.run.moves import Moves
 from fsrun.run.outside import Outside
 from fsrun.run.places import known_facts
@@ -59,34 +57,7 @@ def rewrite_view(picture: Picture, job: str) -> None:
     now = chains.look(picture.fs, picture.path, job)
     if not now.closed:
         return
-    view = view_of(picture, now)
-    views.write(picture.store, view)
-
-
-def view_of(picture: Picture, now: Chain) -> views.View:
-    """The view of the highest session of a chain, which is closed."""
-    lock = chains.read_lock(picture.store, now.job, now.highest)
-    end = chains.read_end(picture.store, now.job, now.highest)
-    if lock is None or end is None:
-        file = layout.lock_name(now.job, now.highest) if lock is None else layout.end_name(now.job, now.highest)
-        raise InvalidError(f"{picture.path}/{layout.JOBS}/{file}: cannot be read, so no view can be made of it")
-    return views.View(
-        project=lock.project,
-        run=lock.run,
-        name=lock.name,
-        job=lock.job,
-        session=lock.session,
-        status=end.status,
-        reason=end.reason,
-        heartbeat=end.ended,
-        opened=lock.opened,
-        ended=end.ended or None,
-        step=end.step if end.step is not None else last_logged_step(picture.fs, picture.path, now.job, now.highest),
-        holder=lock.holder,
-        config=lock.config,
-        summary=end.summary,
-        unit=lock.unit,
-    )
+    views.write(picture.store, views.of_closed(picture.store, now))
 
 
 def bring_spill(picture: Picture, spill: Found) -> None:
