@@ -28,11 +28,33 @@ def test_a_console_that_was_not_recorded_is_not_found(tmp_path: Path) -> None:
     run = build.run(tmp_path)
     run.session("main", 1)
     result = fsrun("logs", "big", root=tmp_path)
-    assert (result.exit_code, "no console of job main" in result.stderr) == (4, True)
+    assert (result.exit_code, "session 1 has ended and did not record it" in result.stderr) == (4, True)
+    assert fsrun("logs", "big", "-f", root=tmp_path).exit_code == 4, "nothing can come any more"
     run.write("files/output.main.1.log", "x\n")
     result = fsrun("logs", "big", "--session", "7", root=tmp_path)
-    assert (result.exit_code, "recorded are: 1" in result.stderr) == (4, True)
-    assert fsrun("logs", "big", "--job", "../../etc", root=tmp_path).exit_code == 4
+    assert (result.exit_code, "session 7 has not started; recorded are: 1" in result.stderr) == (4, True)
+    result = fsrun("logs", "big", "--job", "eval", root=tmp_path)
+    assert (result.exit_code, "job eval: the job has not started; there are: main" in result.stderr) == (4, True)
+    assert fsrun("logs", "big", "--job", "../../etc", root=tmp_path).exit_code == 2
+
+
+def test_a_console_that_may_come_is_told_apart_and_waited_for_when_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = build.run(tmp_path)
+    run.lock("main", 1)
+    result = fsrun("logs", "big", root=tmp_path)
+    assert (result.exit_code, "session 1 has printed nothing yet, or does not record it" in result.stderr) == (4, True)
+    steps = iter([
+        lambda: run.end("main", 1, "failed", reason="preempted"),
+        lambda: run.lock("main", 2),
+        lambda: (run.write("files/output.main.2.log", "hello\n"), run.end("main", 2)),
+    ])  # fmt: skip
+    monkeypatch.setattr(logs.time, "sleep", lambda seconds: next(steps)())
+    result = fsrun("logs", "big", "-f", root=tmp_path)
+    assert (result.exit_code, result.stdout) == (0, "hello\n")
+    assert result.stderr.startswith("fsrun: waiting: session 1 has printed nothing yet")
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
