@@ -95,9 +95,8 @@ def prove(round_: Round) -> dict[str, int]:
     ):
         proved[what] = proof(evidence)
     round_.kinds.update(f"fault: {e['kind']}" for life in evidence.lives for e in life.all("fault"))
-    proved["takeovers or continued"] = sum(".end" in n for n in evidence.names("jobs")) - sum(
-        evidence.record("jobs", n)["status"] != "crashed" for n in evidence.names("jobs") if n.endswith(".end")
-    )
+    ends = [evidence.record("jobs", name) for name in evidence.names("jobs") if name.endswith(".end")]
+    proved["sessions closed by others"] = sum(end["status"] == "crashed" for end in ends)
     return proved
 
 
