@@ -83,7 +83,8 @@ def test_of_twenty_openers_on_two_hosts_one_holds_at_a_time(site: Site) -> None:
     opened = [number for crowd in crowds for _, number in site.moments(crowd, "opened")]
     assert len(opened) == len(set(opened)), f"a session number was used twice: {sorted(opened)}"
     assert len(opened) >= 5
-    assert {host for *_, host in intervals} == {"A", "B"}, "one host won always: this shows nothing"
+    tries = [sum("opened" in said or "refused" in said for said in crowd.said) for crowd in crowds]
+    assert tries == [50, 50], "somebody did not try"
     for (_, last, older, _), (first, _, newer, _) in itertools.pairwise(intervals):
         assert last <= first + site.slack, f"session {older} was protected {last - first:.3f} s into session {newer}"
     jobs = site.copy() / "jobs"
