@@ -186,7 +186,7 @@ def outbox_on(fs: FaultFS, run_dir: Path, folder: Path) -> Outbox:
 def make_run(path: Path) -> Path:
     (path / "jobs").mkdir(parents=True)
     (path / "scalars").mkdir()
-    lock = {"job": "main", "session": 1, "token": TOKEN, "timeout": 30.0}
+    lock = {"protocol": "1.0", "job": "main", "session": 1, "token": TOKEN, "timeout": 30.0}
     (path / "jobs" / "main.1.lock").write_text(json.dumps(lock) + "\n")
     return path
 

@@ -317,7 +317,7 @@ def test_wrong_input_is_a_warning_and_strict_raises(
                         call()
                 else:
                     call()
-    assert "add_image 'x': mine" in caplog.text
+    assert "add_image 'x': MemoryError: mine" in caplog.text
     assert "has no pixels" in caplog.text
 
 
