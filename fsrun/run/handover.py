@@ -81,9 +81,13 @@ class HandOver:
         warn: Callable[[str], object],
         clock: Clock | None = None,
         wait: float = HANDOVER_WAIT,
+        find_main: Callable[[], int | None] | None = None,
         reserve_last: bool = False,
     ) -> None:
-        """``reserve_last``: a copy is made before its name is reserved, and ``enqueue`` waits for the copy.
+        """``find_main``: gives the session of main that an entry belongs to, where the call does not say it.
+
+        Without it that is ``session``. It is called in the opener thread; what it raises is why the entry is dropped.
+        ``reserve_last``: a copy is made before its name is reserved, and ``enqueue`` waits for the copy.
 
         For who takes a reserved name for handed over, and is killed while it copies.
         """
@@ -92,6 +96,7 @@ class HandOver:
         self._tell = warn
         self._clock = clock or SystemClock()
         self._wait = wait
+        self._find_main = find_main
         self._reserve_last = reserve_last
         self._pid = os.getpid()
         self._opening: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -179,7 +184,9 @@ class HandOver:
                 number = as_step(step)
             except ValueError as error:
                 self._warn(f"enqueue {entry}: the step is {error}; the name gives {number}")
-        session = main_session if main_session is not None else self._session.number
+        session = main_session
+        if session is None and self._find_main is None:
+            session = self._session.number
         return _Job(given, entry, number, session, self._clock.now_ns())
 
     def finish(self, timeout: float | None = None) -> bool:
@@ -308,6 +315,8 @@ class HandOver:
         if job.finish:
             return False
         job.source = staging.Source(self._unit.fs, job.path)
+        if job.main_session is None and self._find_main is not None:
+            job.main_session = self._find_main()
         job.staged = job.source.stage(self._unit)
         if job.staged.left_out:
             left = ", ".join(printable(text) for text in job.staged.left_out[:5])

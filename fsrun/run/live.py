@@ -95,7 +95,13 @@ class LiveRun:
         self.on_quiet: Callable[[str | None], None] = lambda message: None
         """Called when the run falls quiet: with the message where it was fenced, with None in a forked child."""
         self.unit = Store(self.fs, opened.unit_path, self.session.job, self.session.number)
-        self.handover = HandOver(self.session, self.unit, warn=self.warn, clock=self.clock)
+        self.handover = HandOver(
+            self.session,
+            self.unit,
+            warn=self.warn,
+            clock=self.clock,
+            find_main=None if self.job == ids.MAIN else self._main_session,
+        )
         self.recorder = Recorder(
             self.fs,
             self.clock,
@@ -171,8 +177,15 @@ class LiveRun:
             return None
         if step is None and step_of_name(name or os.path.basename(os.path.normpath(path))) is None:
             step = self.writer.last_step
-        session = self.session.number if self.job == ids.MAIN else self.main_state()[0]
-        return self.handover.enqueue(path, step=step, name=name, main_session=session or None)
+        return self.handover.enqueue(path, step=step, name=name)
+
+    def _main_session(self) -> int | None:
+        """For whom a side job hands over; asked in the thread that does, since the folder may hang."""
+        create.find_unit(self.fs, self.path, self.opened.unit)
+        try:
+            return steps.look(self.fs, self.path, ids.MAIN).highest or None
+        except OSError:
+            return None  # better an entry that does not say it than a checkpoint that is lost
 
     def finish_queue(self) -> None:
         """Say that no more is handed over."""
@@ -463,7 +476,7 @@ class LiveRun:
             holder=self.session.lock.holder,
             config=opened.config,
             summary=self.full_summary(),
-            unit=opened.unit,
+            unit=opened.unit if self.job == ids.MAIN else None,
         )
 
 

@@ -123,7 +123,7 @@ def _assemble(
         session.number,
         token=session.token,
         flush_interval=min(FLUSH_INTERVAL, timing.timeout / 6),
-        side_job=job != ids.MAIN,
+        side_job=job != ids.MAIN and job == arguments["job"],  # a rank is a trainer: it must not wait
         warn=notices.warn,
         strict=bool(arguments["strict"]),
         is_protected=session.is_protected,
@@ -135,7 +135,7 @@ def _assemble(
         session=session,
         config=fields["config"],
         name=fields["name"],
-        unit=unit if job == ids.MAIN else None,
+        unit=unit,
         unit_path=str(unit["path"]) if unit is not None else where.path,
         on_fenced=arguments["on_fenced"],
         capture=replace(capture.choose(arguments, os.environ), code=job == arguments["job"]),

@@ -147,7 +147,8 @@ class Run(Recording):
 
         Values: numbers, or one-element arrays and tensors of any library. ``step``: a whole number; without it the
         last one plus one. Wrong input is one warning that names it, and the rest of the call counts. Does not wait for
-        the file system; a side job at under ten calls a second returns when the line is durable, 2 s at most.
+        the file system; a side job at under ten calls a second returns when the line is durable, 2 s at most (once,
+        until the folder answers again).
 
         Raises nothing, but with ``strict=True`` ``UsageError`` for wrong input, and with ``on_fenced="raise"``
         ``HeldError``.

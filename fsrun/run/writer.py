@@ -100,6 +100,7 @@ class ScalarWriter:
         self._state = "new"
         self._pid = os.getpid()
         self._side_calls: list[float] = []
+        self._silent_at = -1
         self._outbox = Outbox(self._log(), self._new_spill, clock.monotonic, is_protected=is_protected)
         self._pump = Pump(
             self._outbox,
@@ -129,7 +130,8 @@ class ScalarWriter:
         more than the highest of this session so far, beginning with 0. ``time``: seconds since 1970 if it is not now.
         ``entry``: key of the outcome whose scores these are.
 
-        Returns at once; in a side job at a low rate when the line is durable, after 2 s at most. Errors: ``UsageError``
+        Returns at once; in a side job at a low rate when the line is durable, after 2 s at most, and at once again
+        where the folder takes nothing. Errors: ``UsageError``
         where ``strict`` (then nothing of the call is logged), else none.
 
         After a crash: a call that is older than the flush interval and one write is in the log, or in the spill.
@@ -180,8 +182,9 @@ class ScalarWriter:
     def _relieve(self) -> None:
         """Memory is full, or this is a side job. Never raises, never waits for the run folder unless a side job."""
         try:
-            if self._side_job and self._is_slow():
-                self.flush(SIDE_DURABLE_WAIT)
+            if self._side_job and self._is_slow() and self._outbox.durable_lines != self._silent_at:
+                # A folder that has not answered once is not waited for until it has taken something.
+                self._silent_at = -1 if self.flush(SIDE_DURABLE_WAIT) else self._outbox.durable_lines
             if len(self._pending) >= self._capacity:
                 self._make_room()
         except Exception as error:  # noqa: BLE001 - nothing that goes wrong here is the affair of the training

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -377,3 +378,67 @@ def test_a_copy_that_does_not_advance_is_not_waited_for(
     assert time.monotonic() - before < 10
     assert "a hand-over was not done" in caplog.text
     gate.set()
+
+
+def test_a_side_job_hands_over_without_waiting_for_the_folder(
+    opened: Callable[..., Run], fs: FaultFS, tmp_path: Path
+) -> None:
+    opened()
+    side = opened(job="helper", timeout=60)
+    (tmp_path / "step_7.pt").write_bytes(b"weights")
+    asked = threading.Event()
+    gate = fs.hang("names", match="/jobs", reached=asked)
+    before = time.monotonic()
+    assert side.enqueue(tmp_path / "step_7.pt") is None
+    assert time.monotonic() - before < 5
+    assert asked.is_set()
+    gate.set()
+    meta = Path(side.path, "meta", "step_7.pt.json")
+    until(meta.exists)
+    assert read(meta)["main_session"] == 1
+
+
+def test_a_side_job_that_cannot_find_main_hands_over_all_the_same(
+    opened: Callable[..., Run], fs: FaultFS, tmp_path: Path
+) -> None:
+    opened()
+    side = opened(job="helper", timeout=60)
+    (tmp_path / "step_7.pt").write_bytes(b"weights")
+    fs.fail("names", match="/jobs", error=errno.EIO, times=FOR_EVER)
+    assert side.enqueue(tmp_path / "step_7.pt") == "step_7.pt"
+    assert read(Path(side.path, "meta", "step_7.pt.json"))["main_session"] is None
+
+
+def test_a_rank_that_trains_does_not_wait_for_the_folder(
+    opened: Callable[..., Run], fs: FaultFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened()
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    rank = opened(ranks="all")
+    assert rank.job == "rank1"
+    gate = fs.hang("append")
+    before = time.monotonic()
+    rank.add_scalar({"rank/x": 1.0}, step=1)
+    assert time.monotonic() - before < 1
+    gate.set()
+
+
+@pytest.mark.parametrize("what", ["entries", "enqueue"])
+def test_a_unit_elsewhere_with_another_id_is_not_this_runs(
+    opened: Callable[..., Run], tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    opened(handover=tmp_path / "fast")
+    side = opened(job="eval")
+    unit = tmp_path / "fast" / "p" / "r"
+    record = read(unit / "unit.json")
+    (unit / "unit.json").write_text(json.dumps(record | {"id": "0" * 16}) + "\n")
+    (unit / "queue" / "step_7.pt").write_bytes(b"weights")
+    if what == "entries":
+        with pytest.raises(fsrun.NotFoundError, match="cannot be reached"):
+            side.entries(once=True)
+    else:
+        assert side.enqueue(unit / "queue" / "step_7.pt", name="step_8.pt") is None
+        assert "cannot be reached" in caplog.text
+    assert os.listdir(unit / "queue") == ["step_7.pt"]
+    assert os.listdir(unit / "claimed") == []

@@ -585,6 +585,26 @@ def test_a_side_job_at_a_low_rate_returns_when_the_line_is_durable(bench: Bench)
         assert bench.steps() == list(range(step + 1))
 
 
+def test_a_side_job_waits_once_for_a_folder_that_hangs_until_it_has_answered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    writer = bench.writer(side_job=True, flush_interval=60)
+    flush = writer.flush
+    monkeypatch.setattr("fsrun.run.writer.SIDE_DURABLE_WAIT", 0.05)
+    monkeypatch.setattr(writer, "flush", lambda timeout=None: waits.append(timeout) or flush(timeout))
+    gate = bench.fs.hang("log.write")
+    for step in range(4):
+        writer.add({"a": 1.0}, step)
+    assert len(waits) == 1
+    gate.set()
+    bench.fs.clear()
+    assert flush(SOON)
+    writer.add({"a": 1.0}, 4)
+    assert len(waits) == 2
+    assert bench.steps() == list(range(5))
+
+
 def test_a_side_job_in_a_tight_loop_does_not_wait_for_each_line(bench: Bench) -> None:
     fs = CountingFS()
     writer = bench.writer(side_job=True, fs=fs)
