@@ -22,7 +22,7 @@ TIMEOUT = 30.0
 
 def measure(settings: Settings) -> list[Row]:
     rows: list[Row] = []
-    seconds = 20.0 if settings.quick else 60.0
+    seconds = 10.0 if settings.quick else 30.0
     for runs, live in ((100, 10), (1_000, 100), (10_000, 100)):
         root = settings.folder / f"daemon-{runs}"
         try:
@@ -101,7 +101,7 @@ def _watch(root: Path, runs: int, live: int, seconds: float) -> dict[str, float]
     )
     try:
         scan = _until_scanned(runtime)
-        time.sleep(15.0 if seconds < 30 else 180.0)  # it knows the rhythm of each run by then
+        time.sleep(2 * seconds)  # it knows the rhythm of each run by then
         before, began, looks = _cpu(watcher.pid), time.monotonic(), _status(runtime)["looks"]
         time.sleep(seconds)
         core = 100 * (_cpu(watcher.pid) - before) / (time.monotonic() - began)
