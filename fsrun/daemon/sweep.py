@@ -22,8 +22,8 @@ from fsrun.run.markers import clear_marker
 
 _MAX_PAUSE = 0.05
 """Seconds between two idle runs of a sweep: with ten thousand runs it takes its time, with ten it does not matter."""
-_SHARE = 150.0
-"""An idle run is looked through after a pause of so many times what the last one took: under 0.7% of a core."""
+_SHARE = 300.0
+"""An idle run is looked through after a pause of so many times what the last one took: about 0.3% of a core."""
 _MAX_REST = 5.0
 
 
