@@ -20,6 +20,8 @@ from fsrun.core import codec
 from fsrun.core.errors import UsageError
 
 _CHUNK = 1 << 16
+_LOADING = 600.0
+"""Seconds that the function's module may take to load where an entry has a limit, at least."""
 
 
 class FunctionEvaluator:
@@ -80,7 +82,8 @@ class FunctionEvaluator:
         finally:
             os.close(theirs_read)
             os.close(theirs_write)
-        answer = self._receive(self.limit)
+        # The limit is for an entry; what the module loads, such as a model, takes its own time.
+        answer = self._receive(None if self.limit is None else max(self.limit, _LOADING))
         if not answer.get("ready"):
             self.close()
             raise EvaluationError(answer.get("reason") or "the function cannot be loaded", answer.get("error"))

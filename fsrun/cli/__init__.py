@@ -131,7 +131,8 @@ def _silence_stdout() -> None:
 def commands() -> None:
     """A training run is a folder: look at runs, hand over checkpoints, evaluate, repair.
 
-    RUN is the path of a run's folder, or an id under --root, else $FSRUN_ROOT, else ./runs.
+    RUN is the path of a run's folder, or an id under --root, else $FSRUN_ROOT, else ./runs; also the start of the id of
+    one run, or latest for the newest one.
     """
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fsrun.cli.busy import busy
-from fsrun.cli.options import json_option, root_option
+from fsrun.cli.options import find_run, json_option, root_option
 from fsrun.cli.text import clean, say, to_json
 
 if TYPE_CHECKING:
@@ -33,11 +33,10 @@ def command(run: str, root: str | None, as_json: bool, fix: bool, yes: bool) -> 
     """
     from fsrun.core.errors import UsageError
     from fsrun.run.check import check_run
-    from fsrun.run.reader import resolve_run
 
     if yes and not fix:
         raise UsageError("--yes goes with --fix")
-    path = resolve_run(run, root)
+    path = find_run(run, root)
     with busy(f"checking {path}"):
         findings = check_run(path)
     repairs: list[dict[str, Any]] = []

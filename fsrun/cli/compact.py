@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fsrun.cli.busy import busy
-from fsrun.cli.options import root_option, run_argument
+from fsrun.cli.options import find_run, root_option, run_argument
 from fsrun.cli.text import clean
 
 
@@ -18,9 +18,8 @@ def command(run: str, root: str | None) -> None:
     The logs stay. After a crash: the old data.parquet, or none, or the new one.
     """
     from fsrun.run.compact import compact
-    from fsrun.run.reader import resolve_run
 
-    path = resolve_run(run, root)
+    path = find_run(run, root)
     with busy(f"building data.parquet of {path}"):
         written = compact(path)
     click.echo(clean(written) if written else "nothing to do: the run has no scalars", err=written is None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fsrun.cli.options import DURATION, root_option, run_argument
+from fsrun.cli.options import DURATION, find_run, root_option, run_argument
 from fsrun.cli.text import say
 from fsrun.core.errors import FsrunError, UsageError
 
@@ -52,10 +52,9 @@ def command(
     from fsrun.cli.watching import hand_over
     from fsrun.disk.fs import LocalFileSystem
     from fsrun.run.outside import OutsideQueue
-    from fsrun.run.reader import resolve_run
 
     complaints: list[str] = []
-    queue = OutsideQueue(LocalFileSystem(), resolve_run(run, root), complaints.append)
+    queue = OutsideQueue(LocalFileSystem(), find_run(run, root), complaints.append)
     if path is not None and not hand_over(queue, path, step, name, complaints):
         return 1  # Of a single PATH the next try may do better: no FINISHED.
     if finish:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fsrun.cli.options import DURATION, root_option
+from fsrun.cli.options import DURATION, find_run, root_option
 from fsrun.cli.text import age, clean, say
 from fsrun.core.errors import NotFoundError, UsageError
 
@@ -66,6 +66,7 @@ def command(run: str, root: str | None, function: str | None, line: str | None, 
         if evaluator_check is not None:
             evaluator_check()
         path = _find(run, root, options["wait"])
+        _check_rule(path, options["best"], options["keep"])
         return _serve(path, evaluator, options)
     finally:
         evaluator.close()
@@ -92,6 +93,22 @@ def _check(options: dict[str, Any]) -> None:
     choose_timeout(options["timeout"], os.environ)
 
 
+def _check_rule(path: str, best: str | None, keep: int) -> None:
+    """Refuse another rule than the run's before a session is opened; the evaluation itself looks again."""
+    from fsrun.core import layout
+    from fsrun.core.ids import MAIN
+    from fsrun.core.records import BestRule
+    from fsrun.core.retention import check_same, parse_rule
+    from fsrun.disk.fs import LocalFileSystem
+    from fsrun.disk.store import Store
+
+    store = Store(LocalFileSystem(), path, MAIN, 0)
+    record = store.record(layout.BEST_RULE) if best is not None and layout.BEST_RULE in store.names("") else None
+    if record is not None:
+        where = store.path(layout.BEST_RULE)
+        check_same(parse_rule(best, keep), BestRule.from_json(record, where), where)
+
+
 def _evaluator(function: str | None, line: str | None, limit: float | None) -> Evaluator:
     if (function is None) == (line is None):
         raise UsageError("give exactly one of --function F.py:NAME and --command 'CMD {path} {out}'")
@@ -107,9 +124,12 @@ def _evaluator(function: str | None, line: str | None, limit: float | None) -> E
 
 def _find(run: str, root: str | None, wait: float | None) -> str:
     """Path of the run folder; waits for it where asked to."""
-    from fsrun.run.reader import resolve_run
+    from fsrun.run.locate import resolve_run
 
-    deadline = time.monotonic() + (wait or 0.0)
+    if wait is None:
+        return find_run(run, root)
+    # The one that is waited for has the very id: another that begins so may be there already.
+    deadline = time.monotonic() + wait
     said = False
     while True:
         try:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import click
 
 from fsrun.cli.busy import busy
-from fsrun.cli.options import root_option, run_argument
+from fsrun.cli.options import find_run, root_option, run_argument
 from fsrun.cli.text import clean
 from fsrun.core.errors import UsageError
 
@@ -37,9 +37,8 @@ def command(
     """
     kind = kind or _by_suffix(output)
     from fsrun.run.reader import open as open_run
-    from fsrun.run.reader import resolve_run
 
-    reader = open_run(resolve_run(run, root))
+    reader = open_run(find_run(run, root))
     with busy(f"reading {reader.path}"):
         if tags:
             _refuse_unknown(reader.tags(), tags, reader.path)

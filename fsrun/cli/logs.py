@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from fsrun.cli.options import root_option, run_argument
+from fsrun.cli.options import find_run, root_option, run_argument
 from fsrun.cli.plain import PlainText
 from fsrun.cli.text import clean
 from fsrun.core import layout
@@ -32,9 +32,8 @@ def command(run: str, root: str | None, job: str, session: int | None, follow: b
     -f also waits for a job that has not started, or has printed nothing yet.
     """
     from fsrun.disk.fs import LocalFileSystem
-    from fsrun.run.reader import resolve_run
 
-    fs, path = LocalFileSystem(), resolve_run(run, root)
+    fs, path = LocalFileSystem(), find_run(run, root)
     number = _find(fs, path, job, session, follow=follow)
     for piece in read_console(fs, path, job, number, follow=follow):
         click.echo(piece, nl=False)

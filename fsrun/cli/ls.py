@@ -9,16 +9,16 @@ from typing import Any
 import click
 
 from fsrun.cli.options import json_option
-from fsrun.cli.text import clean, say, status_text, to_json
+from fsrun.cli.text import age, clean, say, status_text, to_json
 
-_COLUMNS = ("RUN", "STATUS", "STEP", "JOBS")
+_COLUMNS = ("RUN", "AGE", "STATUS", "STEP", "JOBS")
 
 
 @click.command(short_help="List runs and the state of their jobs.")
 @click.argument("root", required=False)
 @json_option
 def command(root: str | None, as_json: bool) -> None:
-    """List the runs below ROOT (default: $FSRUN_ROOT, else ./runs), with the state of every job.
+    """List the runs below ROOT (default: $FSRUN_ROOT, else ./runs), newest first, with the state of every job.
 
     ROOT may also be the folder of one project, or one run. "silent 3 h" says that a job which nobody has closed has not
     written its view for that long; whether it lives is not known from here.
@@ -34,21 +34,27 @@ def command(root: str | None, as_json: bool) -> None:
         runs = [read_run(fs, path, chains, now_ns=now_ns) for path, chains in find_runs(fs, top)]
         say(to_json(runs, decoded=True))
         return
-    rows = [_row(brief_run(fs, path, chains, now_ns=now_ns)) for path, chains in find_runs(fs, top)]
+    runs = [brief_run(fs, path, chains, now_ns=now_ns) for path, chains in find_runs(fs, top)]
+    runs.sort(key=lambda run: run["started"] or "", reverse=True)
+    rows = [_row(run, now_ns) for run in runs]
     if not rows:
         click.echo(f"no runs below {clean(top)}", err=True)
         return
     say(_table([_COLUMNS, *rows]))
 
 
-def _row(run: dict[str, Any]) -> tuple[str, ...]:
+def _row(run: dict[str, Any], now_ns: int) -> tuple[str, ...]:
+    from fsrun.core.records import parse_rfc3339
+
+    began = parse_rfc3339(run["started"] or "")
+    old = "-" if began is None else age(now_ns / 1e9 - began)
     jobs = ", ".join(f"{clean(job['job'])} {status_text(job)}" for job in run["jobs"])
     step = run.get("step")
     status = status_text(run) + (f" [{clean(run['problem'])}]" if run.get("problem") else "")
-    return f"{clean(run['project'])}/{clean(run['id'])}", status, "-" if step is None else clean(step), jobs or "-"
+    return f"{clean(run['project'])}/{clean(run['id'])}", old, status, "-" if step is None else clean(step), jobs or "-"
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    line = f"{{:<{widths[0]}}}  {{:<{widths[1]}}}  {{:>{widths[2]}}}  {{}}"
+    line = f"{{:<{widths[0]}}}  {{:>{widths[1]}}}  {{:<{widths[2]}}}  {{:>{widths[3]}}}  {{}}"
     return "\n".join(line.format(*row).rstrip() for row in rows)

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, TypeVar
 
 import click
 
+from fsrun.cli.text import clean
+
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -27,6 +29,21 @@ def json_option(function: Decorated) -> Decorated:
 def run_argument(function: Decorated) -> Decorated:
     """``RUN``: a path or an id."""
     return click.argument("run")(function)
+
+
+def find_run(run: str, root: str | None) -> str:
+    """Path of the run that RUN means; one that is guessed, by the start of its id or as ``latest``, is named."""
+    from fsrun.core.errors import NotFoundError
+    from fsrun.run.locate import guess_run, resolve_run
+
+    try:
+        return resolve_run(run, root)
+    except NotFoundError:
+        path = guess_run(run, root)
+        if path is None:
+            raise
+    click.echo(f"fsrun: {clean(run)} is {clean(path)}", err=True)
+    return path
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fsrun.cli.options import root_option, run_argument
+from fsrun.cli.options import find_run, root_option, run_argument
 from fsrun.cli.text import clean, say
 from fsrun.core.errors import FsrunError, NotFoundError
 
@@ -24,9 +24,8 @@ def command(run: str, entries: tuple[str, ...], root: str | None) -> int:
     from fsrun.disk.store import Store
     from fsrun.run.again import given_up, hand_over_again
     from fsrun.run.outside import OutsideQueue
-    from fsrun.run.reader import resolve_run
 
-    fs, path = LocalFileSystem(), resolve_run(run, root)
+    fs, path = LocalFileSystem(), find_run(run, root)
     queue = OutsideQueue(fs, path, lambda text: None)
     there = given_up(queue.unit)
     if missing := [entry for entry in entries if entry not in there]:

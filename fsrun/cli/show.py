@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fsrun.cli.options import json_option, root_option, run_argument
+from fsrun.cli.options import find_run, json_option, root_option, run_argument
 from fsrun.cli.text import age, clean, number, say, status_text, to_json
 
 if TYPE_CHECKING:
@@ -34,9 +34,8 @@ def command(run: str, root: str | None, as_json: bool) -> None:
     """
     from fsrun.disk.fs import LocalFileSystem
     from fsrun.run.inspect import inspect_run
-    from fsrun.run.reader import resolve_run
 
-    path = resolve_run(run, root)
+    path = find_run(run, root)
     state = inspect_run(LocalFileSystem(), path, now_ns=time.time_ns())
     if as_json:
         say(to_json(state))

@@ -139,6 +139,11 @@ def last_logged_step(fs: FileSystem, path: str, job: str, session: int) -> int |
     return None
 
 
+def started(fs: FileSystem, path: str) -> str | None:
+    """When the first session of main was opened, as its lock says (RFC 3339), or None."""
+    return as_text(record_at(fs, f"{path}/{layout.JOBS}/{layout.lock_name(MAIN, 1)}").get("opened"))
+
+
 def silence(view: Mapping[str, Any], opened: str | None, now_ns: int) -> float | None:
     """Seconds since the view's heartbeat by this host's wall clock: for display, never for a verdict."""
     from fsrun.core.records import parse_rfc3339
@@ -242,9 +247,10 @@ def read_run(fs: FileSystem, path: str, chains: Chains | None = None, *, now_ns:
 
 
 def brief_run(fs: FileSystem, path: str, chains: Chains, *, now_ns: int) -> dict[str, Any]:
-    """Describe a run for one line of ``ls``: of a closed job only the end is opened.
+    """Describe a run for one line of ``ls``: of a closed job only the end is opened, and main's first lock.
 
-    Keys: id, project, and of main as of each of ``jobs``: job, status, reason, step, alive, silent_s, timeout, problem.
+    Keys: id, project, started, and of main as of each of ``jobs``: job, status, reason, step, alive, silent_s, timeout,
+    problem.
     """
     head, _, folder = path.rpartition("/")
     run: dict[str, Any] = {"id": folder, "project": head[head.rfind("/") + 1 :], "jobs": []}
@@ -261,6 +267,7 @@ def brief_run(fs: FileSystem, path: str, chains: Chains, *, now_ns: int) -> dict
             run = facts | run
         else:
             run["jobs"].append(facts)
+    run["started"] = started(fs, path)
     if not is_plain_folder(folder):
         lock = record_at(fs, f"{path}/{layout.JOBS}/{layout.lock_name(MAIN, chains[MAIN][0])}")
         run["id"] = as_text(lock.get("run")) or folder

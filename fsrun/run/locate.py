@@ -11,7 +11,11 @@ from collections.abc import Iterator, Mapping
 from fsrun.core import ids
 from fsrun.core.errors import NotFoundError, UsageError
 from fsrun.disk.fs import FileSystem, LocalFileSystem
+from fsrun.run.listing import started
 from fsrun.run.roots import ROOT_VARIABLE, list_jobs, resolve_root
+
+LATEST = "latest"
+"""Stands for the newest run where no run has that id."""
 
 
 def resolve_run(
@@ -43,6 +47,43 @@ def resolve_run(
     if len(found) > 1:
         raise UsageError(f"{text!r} names several runs: {', '.join(found)}; give project/run or a path")
     return found[0]
+
+
+def guess_run(
+    run: str,
+    root: str | None = None,
+    *,
+    fs: FileSystem | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> str | None:
+    """The run whose id begins so, or ``latest``: for people, where ``resolve_run`` has found none. None: none either.
+
+    ``latest`` is the run whose first session was opened last, ``project/latest`` that of a project. Raises
+    ``UsageError`` where the ids of several runs begin so.
+    """
+    fs = fs or LocalFileSystem()
+    project, slash, name = run.strip("/").partition("/")
+    wanted = name if slash else project
+    if not wanted or "/" in wanted or run.startswith(("/", ".", "~")):
+        return None
+    paths = list(_all_below(fs, resolve_root(root, environ), ids.portable(project) if slash else None))
+    if wanted == LATEST:
+        return max(paths, key=lambda path: (started(fs, path) or "", path), default=None)
+    paths = sorted(path for path in paths if path.rpartition("/")[2].startswith(wanted))
+    if len(paths) > 1:
+        shown = ", ".join(paths[:5]) + (", ..." if len(paths) > 5 else "")
+        raise UsageError(f"the ids of several runs begin with {run!r}: {shown}")
+    return paths[0] if paths else None
+
+
+def _all_below(fs: FileSystem, root: str, project: str | None) -> Iterator[str]:
+    """Paths of the runs below a root, or of one project of it."""
+    for top in _names(fs, root):
+        if top.startswith(".") or project not in (None, top):
+            continue
+        for name in _names(fs, f"{root}/{top}"):
+            if not name.startswith(".") and _is_run(fs, f"{root}/{top}/{name}"):
+                yield f"{root}/{top}/{name}"
 
 
 def _under(fs: FileSystem, root: str, text: str) -> Iterator[str]:

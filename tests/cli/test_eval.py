@@ -179,10 +179,11 @@ def test_without_a_rule_nothing_is_kept(case: Case) -> None:
 def test_another_rule_than_the_run_has_is_wrong_usage(case: Case) -> None:
     case.trained(step_1__pt=3)
     case.run.write("best.json", {"protocol": "1.0", "mode": "min", "tag": "eval/loss", "keep": 1})
+    before = case.run.tree()
     result = case.eval("--best", "max:eval/acc", function="size")
     assert result.code == 2
     assert "best.json" in result.err
-    assert case.left() == ["queue/step_1.pt"]
+    assert case.run.tree() == before, "no session is opened"
 
 
 def test_a_function_may_ask_for_the_request_with_the_trainers_config(case: Case) -> None:

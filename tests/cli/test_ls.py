@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from pathlib import Path
 
 import pytest
 
+from fsrun.core.records import rfc3339
 from tests.support import build
 from tests.support.command import fsrun
 from tests.support.fs import CountingFS
@@ -18,18 +21,19 @@ LONG_AGO = "2020-01-01T00:00:00.000Z"
 def rows(root: Path, *arguments: object) -> dict[str, str]:
     result = fsrun("ls", *arguments, root=root)
     assert result.exit_code == 0, result.stderr
-    return dict(line.split("  ", 1) for line in result.stdout.splitlines()[1:])
+    found = (re.split(r" {2,}", line, maxsplit=2) for line in result.stdout.splitlines()[1:])
+    return {name: rest for name, _, rest in found}
 
 
 def test_each_run_is_a_row_with_status_step_and_jobs(tmp_path: Path) -> None:
     run = build.run(tmp_path)
-    run.lock("main", 1)
+    run.lock("main", 1, opened=rfc3339(time.time_ns() - 3 * 86_400 * 10**9))
     run.end("main", 1, "failed", reason="exit 3", step=412)
     run.session("eval", 1, ended="crashed")
     result = fsrun("ls", root=tmp_path)
     assert result.stdout.splitlines() == [
-        "RUN         STATUS           STEP  JOBS",
-        "speech/big  failed (exit 3)   412  eval crashed",
+        "RUN         AGE  STATUS           STEP  JOBS",
+        "speech/big  3 d  failed (exit 3)   412  eval crashed",
     ]
 
 
@@ -144,7 +148,17 @@ def test_the_list_for_scripts_is_the_run_objects_with_their_jobs(tmp_path: Path)
     assert jobs == [("main", 1, "finished", "no", "elsewhere", 1), ("eval", 2, "running", "unknown", "elsewhere", 1)]
 
 
-def test_listing_writes_nothing_and_opens_one_file_a_closed_job(tmp_path: Path) -> None:
+def test_the_newest_run_comes_first_by_its_first_session(tmp_path: Path) -> None:
+    for name, began in (("old", "2026-01-01"), ("new", "2026-03-01"), ("mid", "2026-02-01")):
+        build.run(tmp_path, name).session("main", 1, opened=f"{began}T00:00:00.000Z")
+    build.run(tmp_path, "old").session("main", 2, opened="2026-06-01T00:00:00.000Z")
+    build.run(tmp_path, "unknown").session("main", 1, opened=None)
+    listed = rows(tmp_path)
+    assert list(listed) == ["speech/new", "speech/mid", "speech/old", "speech/unknown"]
+    assert re.search(r"speech/unknown +-  finished", fsrun("ls", root=tmp_path).stdout)
+
+
+def test_listing_writes_nothing_and_opens_one_file_a_closed_job_and_the_first_lock(tmp_path: Path) -> None:
     from fsrun.run.listing import brief_run, find_runs
 
     run = build.run(tmp_path)
@@ -155,5 +169,5 @@ def test_listing_writes_nothing_and_opens_one_file_a_closed_job(tmp_path: Path) 
     fs = CountingFS()
     for path, chains in find_runs(fs, str(tmp_path)):
         brief_run(fs, path, chains, now_ns=0)
-    assert dict(fs.counts) == {"names": 4, "read": 2}
+    assert dict(fs.counts) == {"names": 4, "read": 3}
     assert run.tree() == before

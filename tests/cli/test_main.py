@@ -108,6 +108,19 @@ def test_ls_and_help_import_nothing_heavy(tmp_path: Path) -> None:
         assert done.stdout.splitlines()[-1] == "[]", (arguments, done.stdout, done.stderr)
 
 
+def test_a_run_may_be_named_by_the_start_of_its_id_or_as_the_latest(tmp_path: Path) -> None:
+    for day, name in enumerate(("20260101-a", "20260102-b"), 1):
+        build.run(tmp_path, name).session("main", 1, opened=f"2026-01-0{day}T00:00:00.000Z")
+    for text, name in (("latest", "20260102-b"), ("20260101", "20260101-a"), ("speech/latest", "20260102-b")):
+        result = fsrun("show", text, "--json", root=tmp_path)
+        assert json.loads(result.stdout)["run"]["id"] == name
+        assert result.stderr == f"fsrun: {text} is {tmp_path}/speech/{name}\n"
+    assert fsrun("show", "2026", root=tmp_path).exit_code == 2
+    build.run(tmp_path, "latest").session("main", 1, opened="2020-01-01T00:00:00.000Z")
+    result = fsrun("show", "latest", "--json", root=tmp_path)
+    assert (json.loads(result.stdout)["run"]["id"], result.stderr) == ("latest", "")
+
+
 def test_a_record_of_the_wrong_type_is_named_with_its_file(tmp_path: Path) -> None:
     run = build.run(tmp_path)
     run.lock("main", 1, timeout="soon")

@@ -8,6 +8,7 @@ import pytest
 import fsrun
 from fsrun.core.errors import NotFoundError, UsageError
 from fsrun.core.ids import portable
+from fsrun.run.locate import guess_run
 from fsrun.run.reader import resolve_run
 from support import build
 from support.fs import CountingFS
@@ -72,6 +73,24 @@ def test_no_such_root_is_no_such_run(tmp_path: Path) -> None:
 def test_an_id_of_two_projects_names_both(root: Path) -> None:
     with pytest.raises(UsageError, match=r"speech/small.*vision/small"):
         resolve_run("small", str(root), environ={})
+
+
+def test_a_guess_is_the_run_whose_id_begins_so_or_the_latest(root: Path) -> None:
+    order = (("speech", portable("run: 7")), ("speech", "big"), ("vision", "small"), ("speech", "small"))
+    for number, (project, name) in enumerate(order):
+        build.run(root, name, project).lock("main", 1, opened=f"2026-01-0{number + 1}T00:00:00.000Z")
+
+    def guess(text: str) -> str | None:
+        found = guess_run(text, str(root), environ={})
+        return found and found.removeprefix(f"{root}/")
+
+    assert (guess("bi"), guess("speech/sm"), guess("vision/sm"), guess("run-")) == (
+        "speech/big", "speech/small", "vision/small", f"speech/{portable('run: 7')}"
+    )  # fmt: skip
+    assert (guess("latest"), guess("vision/latest"), guess("nothing/latest")) == ("speech/small", "vision/small", None)
+    assert [guess(text) for text in ("", "speech/", "other", "unop", "/bi", "./bi", "a/b/c")] == [None] * 7
+    with pytest.raises(UsageError, match=r"begin with 'sm': .*speech/small, .*vision/small"):
+        guess("sm")
 
 
 def test_an_empty_name_is_wrong_usage(root: Path) -> None:
