@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,12 +147,43 @@ def test_a_side_job_that_goes_on_is_told_at_init(caplog: pytest.LogCaptureFixtur
         {"timeout": "soon"},
         {"run_id": ""},
         {"job": "eval", "handover": "/tmp/x", "run_id": "big"},
+        {"job": "eval", "wait": -1},
+        {"job": "eval", "wait": "60"},
+        {"job": "eval", "wait": float("nan")},
     ],
 )
 def test_arguments_that_cannot_work_are_refused_and_write_nothing(arguments: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(fsrun.UsageError):
         fsrun.init("speech", **arguments)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_side_job_waits_for_the_run_to_appear(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def train() -> None:
+        until(lambda: "waiting up to 60 s for the run" in caplog.text)
+        fsrun.init("speech", run_id="big").finish()
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    with fsrun.init("speech", run_id="big", job="eval", wait=60.0) as run:
+        assert run.job == "eval"
+    trainer.join()
+    assert caplog.text.count("waiting up to") == 1
+
+
+def test_a_side_job_that_waits_in_vain_is_told_so(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(fsrun.NotFoundError, match=str(tmp_path)):
+        fsrun.init("speech", run_id="big", job="eval", wait=0.3)
+    assert time.monotonic() - began >= 0.3
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_side_job_may_say_that_it_hands_over() -> None:
+    with fsrun.init("speech", run_id="big") as run:
+        with fsrun.init("speech", run_id="big", job="average", hands_over=True):
+            pass
+    assert (lock(run.path)["hands_over"], lock(run.path, "average")["hands_over"]) == (False, True)
 
 
 @pytest.mark.parametrize("run_id", ["latest", "best", "queue", "meta", ".", "A", "x" * 200, 7])
