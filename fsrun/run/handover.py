@@ -81,10 +81,13 @@ class HandOver:
         warn: Callable[[str], object],
         clock: Clock | None = None,
         wait: float = HANDOVER_WAIT,
+        lost: Callable[[str], object] | None = None,
         find_main: Callable[[], int | None] | None = None,
         reserve_last: bool = False,
     ) -> None:
-        """``find_main``: gives the session of main that an entry belongs to, where the call does not say it.
+        """``lost`` is told of each checkpoint that is not handed over, and why; else ``warn`` is.
+
+        ``find_main``: gives the session of main that an entry belongs to, where the call does not say it.
 
         Without it that is ``session``. It is called in the opener thread; what it raises is why the entry is dropped.
         ``reserve_last``: a copy is made before its name is reserved, and ``enqueue`` waits for the copy.
@@ -94,6 +97,7 @@ class HandOver:
         self._session = session
         self._unit = unit
         self._tell = warn
+        self._lost = lost or warn
         self._clock = clock or SystemClock()
         self._wait = wait
         self._find_main = find_main
@@ -113,6 +117,10 @@ class HandOver:
     def pending(self) -> int:
         """How many hand-overs are not done yet."""
         return len(self._jobs)
+
+    def left(self) -> list[str]:
+        """Their paths."""
+        return [job.path for job in list(self._jobs.values()) if not job.finish]
 
     def advances(self, within: float) -> bool:
         """Whether something is on its way and got further in the last ``within`` seconds: worth waiting for."""
@@ -143,7 +151,7 @@ class HandOver:
                 self._warn(f"{job.path}: handing over takes more than {self._wait:g} s and goes on in a thread")
             return job.name
         except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
-            self._warn(f"{printable(repr(path))} is not handed over: {error!r}")
+            self._lose(f"{printable(repr(path))} is not handed over: {error!r}")
             return None
 
     def enqueue_now(
@@ -295,7 +303,7 @@ class HandOver:
         if job.finish:
             self._warn(f"{self._unit.path(layout.QUEUE, layout.FINISHED)} is not written: {why}")
         else:
-            self._warn(f"{job.path} is not handed over: {why}")
+            self._lose(f"{job.path} is not handed over: {why}")
 
     def _undo(self, job: _Job) -> None:
         if job.staged is not None and not job.published:
@@ -432,6 +440,10 @@ class HandOver:
     def _warn(self, message: str) -> None:
         with suppress(Exception):
             self._tell(message)
+
+    def _lose(self, message: str) -> None:
+        with suppress(Exception):
+            self._lost(message)
 
 
 def _reason(error: OSError) -> str:

@@ -99,6 +99,7 @@ class LiveRun:
             self.session,
             self.unit,
             warn=self.warn,
+            lost=notices.lost,
             clock=self.clock,
             find_main=None if self.job == ids.MAIN else self._main_session,
         )
@@ -174,6 +175,7 @@ class LiveRun:
     def enqueue(self, path: str, step: object, name: str | None) -> str | None:
         """Hand a checkpoint over, by the step given, else that of its name, else the last one logged."""
         if not self.queue_reachable:
+            self.notices.lost(f"{path} is not handed over: the unit cannot be reached")
             return None
         if step is None and step_of_name(name or os.path.basename(os.path.normpath(path))) is None:
             step = self.writer.last_step
@@ -343,6 +345,7 @@ class LiveRun:
         A long copy is waited for as long as it advances, or the checkpoint would be lost; not where a signal ends us.
         """
         if self.handover.drain(max(0.01, limit * (1 - _FOR_LOG))):
+            self.notices.count_lost()
             return deadline
         if unhurried and self.handover.advances(limit):
             self.warn(f"{self.path}: still handing over {self.handover.pending}: the end waits for the copy")
@@ -350,8 +353,9 @@ class LiveRun:
                 if not self.handover.advances(limit):
                     break
             deadline = time.monotonic() + limit * _FOR_LOG
-        if self.handover.pending:
-            self.warn(f"{self.path}: a hand-over was not done when the run ended")
+        for path in self.handover.left():
+            self.notices.lost(f"{self.path}: the hand-over of {path} was not done when the run ended")
+        self.notices.count_lost()
         return deadline
 
     def _close(self, seen: Ending, deadline: float, limit: float) -> None:

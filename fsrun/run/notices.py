@@ -1,4 +1,4 @@
-"""What fsrun says to the person at the terminal: one channel, each kind of thing once.
+"""What fsrun says to the person at the terminal: one channel, each kind of thing once, each loss by its name.
 
 Does: hands warnings to ``logging.getLogger("fsrun")`` where somebody listens to it, and else writes one line to stderr.
 Never raises, whatever was done to stderr.
@@ -12,17 +12,23 @@ import sys
 from collections import deque
 
 _MANY = 200
+_NAMED = 20
+"""Losses that are named one by one; the rest is counted at the end."""
 _NUMBERS = re.compile(r"\d+")
 
 
 class Notices:
-    """Says each kind of thing once: two messages that differ in numbers alone are of one kind."""
+    """Says each kind of thing once: two messages without a ``kind`` that differ in numbers alone are of one kind.
 
-    __slots__ = ("_held", "_holds", "_said", "prefix")
+    What was lost is no kind: ``lost`` names it, whatever was said before.
+    """
+
+    __slots__ = ("_held", "_holds", "_lost", "_said", "prefix")
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
         self._said: set[str] = set()
+        self._lost = 0
         self._held: deque[str] = deque()
         self._holds = False
 
@@ -32,6 +38,22 @@ class Notices:
         if key in self._said or len(self._said) >= _MANY:
             return
         self._said.add(key)
+        self._say(message)
+
+    def lost(self, message: str) -> None:
+        """Say that something is lost, which ``message`` names; after the 20th it is counted alone."""
+        self._lost += 1
+        if self._lost <= _NAMED:
+            self._say(message)
+        if self._lost == _NAMED:
+            self._say(f"{_NAMED} checkpoints were not handed over; further ones are counted at the end of the run")
+
+    def count_lost(self) -> None:
+        """At the end of a run: say how many were lost beyond those that were named."""
+        if self._lost > _NAMED:
+            self._say(f"{self._lost} checkpoints were not handed over, {self._lost - _NAMED} of them unnamed")
+
+    def _say(self, message: str) -> None:
         self._held.append(f"{self.prefix}{message}")
         if not self._holds:
             self.tell()

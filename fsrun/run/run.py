@@ -187,7 +187,7 @@ class Run(Recording):
             return live.enqueue(given, step, name)
         except BaseException as error:  # noqa: BLE001 - a hand-over must not end a training
             raise_if_meant(error)
-            self._warn(f"enqueue {shown(path)}: {fault_of(error)}")
+            live.notices.lost(f"{shown(path)} is not handed over: {fault_of(error)}")
             return None
 
     def finish_queue(self) -> None:

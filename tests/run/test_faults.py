@@ -376,7 +376,7 @@ def test_a_copy_that_does_not_advance_is_not_waited_for(
     before = time.monotonic()
     run.finish()
     assert time.monotonic() - before < 10
-    assert "a hand-over was not done" in caplog.text
+    assert "step_7.pt was not done when the run ended" in caplog.text
     gate.set()
 
 
@@ -442,3 +442,18 @@ def test_a_unit_elsewhere_with_another_id_is_not_this_runs(
         assert "cannot be reached" in caplog.text
     assert os.listdir(unit / "queue") == ["step_7.pt"]
     assert os.listdir(unit / "claimed") == []
+
+
+def test_each_checkpoint_that_is_lost_is_named_and_after_the_twentieth_counted(
+    opened: Callable[..., Run], fs: FaultFS, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = opened(timeout=60)
+    fs.fail("link", match="/queue/", error=errno.EDQUOT, times=FOR_EVER)
+    for step in range(100, 2600, 100):
+        (tmp_path / f"step_{step}.pt").write_bytes(b"weights")
+        assert run.enqueue(tmp_path / f"step_{step}.pt") is None
+    named = [step for step in range(100, 2600, 100) if f"/step_{step}.pt is not handed over" in caplog.text]
+    assert named == [*range(100, 2100, 100)]
+    assert caplog.text.count("counted at the end") == 1
+    run.finish()
+    assert "25 checkpoints were not handed over, 5 of them unnamed" in caplog.text
