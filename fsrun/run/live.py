@@ -173,7 +173,11 @@ class LiveRun:
     # What users ask.
 
     def enqueue(self, path: str, step: object, name: str | None) -> str | None:
-        """Hand a checkpoint over, by the step given, else that of its name, else the last one logged."""
+        """Hand a checkpoint over, by the step given, else that of its name, else the last one logged.
+
+        What was logged before it is written at once: a checkpoint that is evaluated should have its curve.
+        """
+        self.writer.kick()
         if not self.queue_reachable:
             self.notices.lost(f"{path} is not handed over: the unit cannot be reached")
             return None

@@ -173,7 +173,8 @@ class Run(Recording):
 
         ``step``: the step it belongs to, else the one in its name, else the last one logged. ``name``: the entry's
         name, else the last part of ``path``; a used one gets ``~2``. It is linked, or copied where it cannot be; its
-        bytes must not change in place afterwards. Never raises; waits 1 s at most, the rest goes on in a thread.
+        bytes must not change in place afterwards. Never raises; waits 1 s at most, the rest goes on in a thread. What
+        was logged before is written at once.
 
         After a crash: the whole entry is in the queue, or nothing of it but hidden names.
         """

@@ -293,6 +293,11 @@ class ScalarWriter:
         self._have_encoded()
         return dict(self._encoder.last)
 
+    def kick(self) -> None:
+        """Have all calls so far written now; does not wait. After a crash: as ``add``, a moment later."""
+        if self._state == "open" and not self._is_child():
+            self._pump.poke(write=True)
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all calls so far are durable in the run folder; False after ``timeout`` seconds (None: 30).
 

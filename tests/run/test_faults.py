@@ -457,3 +457,15 @@ def test_each_checkpoint_that_is_lost_is_named_and_after_the_twentieth_counted(
     assert caplog.text.count("counted at the end") == 1
     run.finish()
     assert "25 checkpoints were not handed over, 5 of them unnamed" in caplog.text
+
+
+def test_what_was_logged_before_a_hand_over_is_written_with_it(
+    opened: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whatever kills the trainer next: a checkpoint that is in the queue has its curve.
+    monkeypatch.setattr("fsrun.run.opening.FLUSH_INTERVAL", 1e6)
+    run = opened(timeout=86_400)
+    log(run, range(400))
+    (tmp_path / "step_400.pt").write_bytes(b"weights")
+    assert run.enqueue(tmp_path / "step_400.pt") == "step_400.pt"
+    until(lambda: os.listdir(f"{run.path}/scalars") and len(steps(run)) == 400)
