@@ -116,3 +116,45 @@ def test_a_marker_names_the_folders_of_its_run() -> None:
     assert layout.marker_name("p" * 128, "r" * 128) is None
     for name in ("speech", "speech@", "@big", "a@b@c", "a b@c", ".tmp@x"):
         assert layout.parse_marker_name(name) is None
+
+
+@given(jobs, numbers, counts, tokens, st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,30}", fullmatch=True))
+def test_every_spill_parses_back_from_the_right(job: str, n: int, piece: int, token: str, run: str) -> None:
+    name = layout.spill_file(run, job, n, token, piece)
+    assert layout.parse_spill_file(name) == (run, job, n, token, piece)
+    assert layout.spill_note(name) == name.removesuffix(".jsonl") + ".json"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x.jsonl", "r.main.1.abcdefgh.s0.json", "r.Main.1.abcdefgh.s0.jsonl", "r.main.1.short.s0.jsonl",
+     "r.main.0.abcdefgh.s0.jsonl", "r.main.1.abcdefgh.x0.jsonl", "r.main.1.abcdefgh.s.jsonl"],
+)  # fmt: skip
+def test_a_foreign_name_of_the_spill_folder_is_unknown(name: str) -> None:
+    assert layout.parse_spill_file(name) is None
+
+
+def test_the_spill_folder_is_one_for_each_user() -> None:
+    assert layout.spill_folder("1000") == "fsrun-spill-1000"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("main.01.lock", True),
+        ("x.end", True),
+        ("a.beat.1", True),
+        ("a.taken.b", True),
+        ("main.json", False),
+        (".tmp.lock", False),
+    ],
+)
+def test_a_name_that_was_meant_for_the_protocol_is_told(name: str, meant: bool) -> None:
+    assert layout.looks_like_job_file(name) is meant
+
+
+@given(jobs, numbers)
+def test_every_console_parses_back(job: str, n: int) -> None:
+    assert layout.parse_console_name(layout.console_name(job, n), job) == n
+    assert layout.parse_console_name(layout.console_name(job), job) is None
+    assert layout.parse_console_name("notes.txt", job) is None
