@@ -9,7 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fsrun.cli import show as cli_show
 from fsrun.disk import identity
+from fsrun.disk.fs import LocalFileSystem
+from fsrun.run.inspect import inspect_run
 from tests.support import build
 from tests.support.command import fsrun
 
@@ -162,6 +167,83 @@ def test_a_crashed_run_shows_the_last_line_of_its_traceback(tmp_path: Path) -> N
     page = fsrun("show", "big", root=tmp_path).stdout
     assert "speech/big: failed (ValueError)" in page
     assert "ValueError: boom \\x1b[2J" in page
+
+
+def many(root: Path) -> build.RunFolder:
+    """A run that failed, with a dozen evaluations."""
+    run = evaluated(root)
+    run.lock("main", 2)
+    trace = "Traceback:\nValueError: boom in a long sentence of many words"
+    error = {"type": "ValueError", "message": "boom", "traceback": trace}
+    run.end("main", 2, "failed", reason="ValueError", error=error)
+    for number in range(12):
+        scores = {"eval/accuracy": 0.5, "eval/loss": 1.25, "math/acc": 0.125}
+        ended = f"2026-11-29T23:3{number // 10}:{number % 10:02d}.000Z"
+        run.outcome(f"checkpoint-{number:05d}", step=number, scores=scores, lag_steps=-number, ended=ended)
+    return run
+
+
+def page(run: build.RunFolder, width: int, *, every: bool = False) -> list[str]:
+    state = inspect_run(LocalFileSystem(), str(run.path), now_ns=0)
+    return cli_show.render(state, [], None, every=every, width=width).splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_tables_fit_and_no_word_is_cut_up(tmp_path: Path, width: int) -> None:
+    lines = page(many(tmp_path), width)
+    tables = [
+        line
+        for line in lines
+        if not line.startswith(("speech/", str(tmp_path), "ValueError", "queue", "best:", "10 of"))
+    ]
+    assert max(map(len, tables)) <= width
+    words = {word for line in tables for word in line.split()} - {"─" * n for n in range(width + 1)}
+    whole = {word for line in page(many(tmp_path), 300, every=True) for word in line.split()}
+    assert words <= whole
+    assert {"job", "status", "entry", "state", "scores", "checkpoint-00011", "math/acc", "0.125"} <= words
+
+
+def test_the_page_says_how_many_it_leaves_out_and_all_shows_them(tmp_path: Path) -> None:
+    run = many(tmp_path)
+    assert "10 of 15 evaluations, the last ones; --all shows all" in page(run, 100)
+    run.log("main", 2, build.line(5, {f"tag/{n:02d}": 1.0 for n in range(25)}))
+    shown = fsrun("show", "big", root=tmp_path).stdout
+    assert "20 of 30 scalars; --all shows all" in shown
+    every = fsrun("show", "big", "--all", root=tmp_path).stdout
+    assert ("tag/24" in every, "tag/24" in shown, "--all" in every) == (True, False, False)
+
+
+def test_the_error_stands_once_and_no_lag_is_negative(tmp_path: Path) -> None:
+    lines = page(many(tmp_path), 120, every=True)
+    assert sum("boom in a long sentence" in line for line in lines) == 1
+    assert not [line for line in lines if " -1 " in line]
+
+
+def test_the_page_says_when_it_began_and_how_long_it_took(tmp_path: Path) -> None:
+    run = build.run(tmp_path)
+    run.session("main", 1, opened="2026-11-28T22:30:00.000Z")
+    assert "started 2026-11-28 22:30 UTC, ended after 1 d" in fsrun("show", "big", root=tmp_path).stdout
+    run.lock("main", 2, opened="2026-11-29T22:30:00.000Z")
+    assert "started 2026-11-28 22:30 UTC, " in (shown := fsrun("show", "big", root=tmp_path).stdout)
+    assert " ago\n" in shown
+
+
+def test_more_may_come_only_while_it_may(tmp_path: Path) -> None:
+    def queue_line() -> str:
+        found = [line for line in fsrun("show", "big", root=tmp_path).stdout.splitlines() if line.startswith("queue: ")]
+        return found[0].partition("; ")[2]
+
+    run = build.run(tmp_path)
+    run.lock("main", 1)
+    assert queue_line() == "more may come"
+    run.end("main", 1, "failed")
+    assert queue_line() == "no more will come unless main comes back"
+    run.session("main", 2)
+    assert queue_line() == "no more will come"
+    run.write("queue/a.pt", b"x")
+    assert queue_line().startswith("no more will come; all jobs have finished, and nobody takes what waits")
+    run.session("eval", 1, ended=None)
+    assert queue_line() == "no more will come"
 
 
 def test_the_page_shows_jobs_queue_best_evaluations_and_scalars(tmp_path: Path) -> None:
