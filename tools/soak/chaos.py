@@ -162,7 +162,7 @@ class Round:
         t, rng = self.timeout, self.rng
         kind = rng.choices(
             ["kill", "stop", "stop long", "term", "full", "broken", "lost", "slow", "shift", "rival"],
-            [5, 3, 3, 2, 2, 2, 4, 2, 1, 3],
+            [5, 2, 5, 2, 2, 2, 4, 2, 1, 2],
         )[0]
         running = [c for c in self.children if not c.stopped_until]
         if kind in ("kill", "stop", "stop long", "term") and running:
@@ -173,7 +173,7 @@ class Round:
                 self.signal(child, signal.SIGTERM)
             else:
                 self.signal(child, signal.SIGSTOP)
-                span = rng.uniform(0.1, 0.8) if kind == "stop" else rng.uniform(1.2, 4)
+                span = rng.uniform(0.1, 0.8) if kind == "stop" else rng.uniform(1.2, 7)
                 child.stopped_until = now() + span * t
                 if kind == "stop long":
                     self.due[child.slot] = min(self.due[child.slot], now())

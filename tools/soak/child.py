@@ -28,7 +28,7 @@ from fsrun.run.run import Run, init
 from .faults import Control, FaultyFS, ShiftedClock
 from .journal import Journal, now
 
-SAMPLE_EVERY = 0.02
+SAMPLE_EVERY = 0.01
 PER_LIFE = 1_000_000
 """Life n logs values and steps from n million on."""
 
