@@ -110,7 +110,7 @@ class Round:
             "project": self.place.project, "run": self.place.run, "timeout": self.timeout, "handover":
             self.handover if job == "main" else None, "unit": self.unit, "journals": str(self.journals),
             "control": str(self.control), "checkpoints": str(self.checkpoints), "watched": str(self.watched),
-            "host": self.rng.choice(["host-a", "host-b", "host-c"]), "linger": DRAIN, "work": 2 * self.timeout,
+            "host": self.rng.choice(["host-a", "host-b", "host-c"]), "linger": DRAIN, "work": 1.5,
         }  # fmt: skip
 
     def _environment(self) -> dict[str, str]:
