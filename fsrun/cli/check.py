@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ _ROUNDS = 4
 @root_option
 @json_option
 @click.option("--fix", is_flag=True, help="Say what would be repaired; on a terminal, ask and do it.")
-@click.option("--yes", is_flag=True, help="With --fix: do it without asking.")
+@click.option("--yes", is_flag=True, help="With --fix: repair without asking, also where there is no terminal.")
 def command(run: str, root: str | None, as_json: bool, fix: bool, yes: bool) -> int:
     """Check a run against protocol.md: every record, name, log line, place and invariant that files can show.
 
@@ -35,7 +36,7 @@ def command(run: str, root: str | None, as_json: bool, fix: bool, yes: bool) -> 
     from fsrun.run.check import check_run
 
     if yes and not fix:
-        raise UsageError("--yes goes with --fix")
+        raise UsageError("--yes answers what --fix asks: give both, --fix --yes")
     path = find_run(run, root)
     with busy(f"checking {path}"):
         findings = check_run(path)
@@ -46,7 +47,7 @@ def command(run: str, root: str | None, as_json: bool, fix: bool, yes: bool) -> 
         if yes or (not as_json and sys.stdin.isatty() and sys.stdout.isatty() and click.confirm("Repair?")):
             findings, repairs = _repair(path, findings, quiet=as_json)
         elif not as_json:
-            say("nothing was changed; fsrun check --fix --yes does it\n")
+            say(f"nothing was changed; to repair it: fsrun check {clean(shlex.quote(path))} --fix --yes\n")
     valid = not any(finding.severity == "error" for finding in findings)
     if as_json:
         shown = [finding.to_json() for finding in findings]

@@ -14,6 +14,7 @@ from fsrun.core.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from fsrun.adapters.evaluation import Evaluator
+    from fsrun.core.order import Waiting
     from fsrun.run.entries import Entry, Waits
     from fsrun.run.run import Run
 
@@ -171,6 +172,7 @@ def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
         )
         if isinstance(entries, Evaluation):
             entries.on_wait = lambda waits: say(_waiting(f"{run.project}/{run.id}", waits, linger))
+            entries.on_skip = lambda waiting, reason: say(f"{_named(waiting)}: skipped: {clean(reason)}")
         for entry in entries:
             _evaluate(run, entry, evaluator, config)
         failed = run.failed_entries()
@@ -178,6 +180,10 @@ def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
         names = ", ".join(clean(name) for name in failed[:5])
         say(f"{len(failed)} in failed/: {names}{' ...' if len(failed) > 5 else ''}")
     return 1 if failed else 0
+
+
+def _named(entry: Waiting) -> str:
+    return f"{clean(entry.entry)} (step {'?' if entry.step is None else entry.step}, attempt {entry.attempt})"
 
 
 def _waiting(run: str, waits: Waits, linger: float) -> str:
@@ -194,9 +200,10 @@ def _waiting(run: str, waits: Waits, linger: float) -> str:
 def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, Any]) -> None:
     """Evaluate one entry and say how it ended, in one line."""
     from fsrun.adapters.evaluation import EvaluationError, Request, SkipEvaluation
+    from fsrun.core.order import Waiting
 
     request = Request(entry.path, entry.name, entry.step, entry.attempt, str(run.path), config)
-    where = f"{clean(entry.name)} (step {'?' if entry.step is None else entry.step}, attempt {entry.attempt})"
+    where = _named(Waiting(entry.name, entry.attempt, entry.step))
     started = time.monotonic()
     with entry:
         try:

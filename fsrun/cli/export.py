@@ -26,7 +26,7 @@ _ROWS = 50_000
 @click.option("--tag", "tags", multiple=True, help="This scalar; may be given several times.  [default: all]")
 @click.option("--job", "jobs", multiple=True, help="Of this job; may be given several times.  [default: all]")
 @click.option("--all", "every", is_flag=True, help="Also values that were replaced or voided by later ones.")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where to; - is stdout.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where to; - is stdout, as csv.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="What as.  [default: by the suffix of FILE]")
 def command(
     run: str, root: str | None, tags: tuple[str, ...], jobs: tuple[str, ...], every: bool, output: str, kind: str | None
@@ -55,7 +55,9 @@ def command(
 
 def _by_suffix(output: str) -> str:
     kind = output.rpartition(".")[2].lower()
-    if output == "-" or kind not in FORMATS:
+    if output == "-":
+        return "csv"
+    if kind not in FORMATS:
         raise UsageError(f"{output}: the format does not show in the name; add --format ({', '.join(FORMATS)})")
     return kind
 

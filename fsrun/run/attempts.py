@@ -24,8 +24,8 @@ from fsrun.disk.clock import Clock
 from fsrun.disk.store import Store
 from fsrun.run import fingerprint, places
 from fsrun.run.entry import Entry
-from fsrun.run.moves import Held, Moves
 from fsrun.run.latch import shared_lock
+from fsrun.run.moves import Held, Moves
 
 T = TypeVar("T")
 
@@ -124,12 +124,13 @@ class Attempts:
             self._used.discard(key)
         return claim
 
-    def skip(self, waiting: Waiting, reason: str) -> None:
-        """Claim an entry and leave it out, with the reason as its outcome."""
+    def skip(self, waiting: Waiting, reason: str) -> bool:
+        """Claim an entry and leave it out, with the reason as its outcome; False where another was faster."""
         claim = self.take(waiting)
-        if claim is not None:
-            entry = self._entry(claim, "file", [], places.read_meta(self._moves.unit, claim.entry))
-            self.settle(entry, OutcomeState.SKIPPED, {"reason": reason})
+        if claim is None:
+            return False
+        entry = self._entry(claim, "file", [], places.read_meta(self._moves.unit, claim.entry))
+        return self.settle(entry, OutcomeState.SKIPPED, {"reason": reason})
 
     def claim(self, waiting: Waiting) -> Entry | None:
         """Claim an entry and check it; None where another was faster, or it failed the check."""

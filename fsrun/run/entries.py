@@ -93,6 +93,8 @@ class Evaluation(Iterator[Entry]):
         self.on_wait: Callable[[Waits], None] = lambda waits: None
         """Called when it begins to wait, and when what it waits for changes."""
         self._waits: Waits | None = None
+        self.on_skip: Callable[[Waiting, str], None] = lambda waiting, reason: None
+        """Called with what was left out by the order or the limit, and why."""
         self._session = context.session
         self._choose = choose
         self._linger, self._once, self._poll, self._clock = linger, once, poll, clock
@@ -176,7 +178,8 @@ class Evaluation(Iterator[Entry]):
     def _act(self, planned: Plan, finished: int | None) -> Entry | None:
         for waiting, reason in planned.skip:
             self._forget(waiting)
-            self._attempts.skip(waiting, reason)
+            if self._attempts.skip(waiting, reason):
+                self.on_skip(waiting, reason)
         if planned.next is not None:
             self._quiet = 0
             self._forget(planned.next)

@@ -329,7 +329,7 @@ def test_fix_without_yes_says_what_it_would_do_and_changes_nothing(
     result = fsrun("check", "big", "--fix", root=tmp_path)
     assert "would be repaired:" in result.stdout
     assert "close it as crashed" in result.stdout
-    assert "--fix --yes" in result.stdout
+    assert f"nothing was changed; to repair it: fsrun check {run.path} --fix --yes" in result.stdout
     assert run.tree() == before
 
 

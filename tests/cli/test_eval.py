@@ -260,13 +260,16 @@ def test_a_command_may_decline_a_checkpoint(case: Case) -> None:
 
 def test_latest_leaves_out_all_but_the_newest(case: Case) -> None:
     case.trained(step_9__pt=1, step_10__pt=1, step_8__pt=1)
-    assert case.eval("--order", "latest", function="size").code == 0
+    result = case.eval("--order", "latest", function="size")
+    assert result.code == 0
     assert case.outcomes() == {"step_8.pt.1": "skipped", "step_9.pt.1": "skipped", "step_10.pt.1": "done"}
+    assert "step_8.pt (step 8, attempt 1): skipped: newer: step_10.pt\n" in result.out
 
 
 def test_max_waiting_drops_the_oldest_on_record(case: Case) -> None:
     case.trained(step_1__pt=1, step_2__pt=1, step_3__pt=1)
-    assert case.eval("--max-waiting", 2, function="size").code == 0
+    result = case.eval("--max-waiting", 2, function="size")
+    assert (result.code, "step_1.pt (step 1, attempt 1): skipped: more than 2 waiting" in result.out) == (0, True)
     assert case.outcomes() == {"step_1.pt.1": "skipped", "step_2.pt.1": "done", "step_3.pt.1": "done"}
 
 

@@ -78,9 +78,14 @@ def test_a_tag_that_the_run_does_not_have_is_wrong_usage_naming_those_it_has(roo
 
 
 def test_a_suffix_that_names_no_format_is_wrong_usage(root: Path) -> None:
-    for output in ("x.txt", "-", "x"):
+    for output in ("x.txt", "x"):
         result = fsrun("export", "big", "-o", output, root=root)
         assert (result.exit_code, "--format" in result.stderr) == (2, True)
+
+
+def test_stdout_is_csv_unless_told_otherwise(root: Path) -> None:
+    shown = fsrun("export", "big", "-o", "-", root=root)
+    assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, ",".join(COLUMNS))
 
 
 def test_an_export_that_fails_leaves_the_old_file_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
