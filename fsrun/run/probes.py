@@ -63,7 +63,7 @@ class Machine:
         self.absent: dict[str, str] = {}
         self.gpus = Gpus(nvml, self.absent)
         if nvml is None and read(_NVIDIA) is not None:
-            self.absent["gpu"] = "nvidia-ml-py is missing: pip install 'fsrun[gpu]'"
+            self.absent["gpu"] = "nvidia-ml-py is missing: pip install nvidia-ml-py"
 
     def own(self, now: float) -> Figures:
         """The job's processes and the control group around them. ``now``: seconds, never going back."""

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+import fsrun as fsrun_package
 from fsrun.cli.demo import claims, progress, report
 from fsrun.cli.demo.plan import TRAIN_IMAGES, Plan
 from fsrun.cli.demo.watch import Seen, look
@@ -222,9 +223,9 @@ def test_a_signal_ends_both_processes_and_leaves_a_valid_run(tmp_path: Path, num
 @pytest.mark.parametrize(
     ("module", "arguments", "said"),
     [
-        ("sklearn", [], "needs scikit-learn: {} -m pip install 'fsrun[demo]'"),
-        ("plotext", [], "needs plotext 6.1 or newer: {} -m pip install 'fsrun[demo]'"),
-        ("torch", ["--torch"], "needs torch: {} -m pip install 'fsrun[torch]'"),
+        ("sklearn", [], "needs scikit-learn: {pip} '{checkout}[demo]', or, in the checkout, sh tools/demo"),
+        ("plotext", [], "needs plotext 6.1 or newer: {pip} '{checkout}[demo]'"),
+        ("torch", ["--torch"], "needs torch: {pip} '{checkout}[torch]'"),
     ],
 )
 def test_a_missing_package_is_one_line_with_the_remedy(
@@ -233,9 +234,32 @@ def test_a_missing_package_is_one_line_with_the_remedy(
     monkeypatch.setitem(sys.modules, module, None)
     result = fsrun("demo", *arguments, root=tmp_path)
     assert result.exit_code == 1
-    assert said.format(shlex.quote(sys.executable)) in result.stderr
+    pip = f"{shlex.quote(sys.executable)} -m pip install"
+    assert said.format(pip=pip, checkout=Path(__file__).parents[2]) in result.stderr
     assert result.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("origin", "source"),
+    [
+        ('{"url": "file:///home/ada/my%20code/fsrun", "dir_info": {}}', "/home/ada/my code/fsrun"),
+        ('{"url": "https://host/fsrun.whl"}', "/path/to/checkout"),
+        (None, "/path/to/checkout"),
+        ("[]", "/path/to/checkout"),
+    ],
+)
+def test_an_installed_fsrun_names_the_folder_that_it_came_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, origin: str | None, source: str
+) -> None:
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            return origin
+
+    monkeypatch.setattr(fsrun_package, "__file__", str(tmp_path / "site-packages" / "fsrun" / "__init__.py"))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Installed())
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    assert shlex.quote(f"{source}[demo]") in fsrun("demo", root=tmp_path).stderr
 
 
 def test_a_root_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

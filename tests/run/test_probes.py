@@ -295,7 +295,7 @@ def test_no_driver_is_no_gpu_and_nothing_is_said(modules: Modules) -> None:
 
 
 def test_a_driver_without_its_module_is_one_note(modules: Modules) -> None:
-    assert "fsrun[gpu]" in machine(modules, version="NVRM").absent["gpu"]
+    assert "pip install nvidia-ml-py" in machine(modules, version="NVRM").absent["gpu"]
     assert machine(modules).absent == {}
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shlex
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
+import fsrun
 from fsrun.cli.demo.plan import PROJECT, Plan
 from fsrun.cli.text import clean_lines
 from fsrun.core.errors import FsrunError, UsageError
@@ -64,12 +67,31 @@ def command(crash: bool, torch: bool, root: str | None, epochs: int) -> int:
 def _require(torch: bool) -> None:
     """Say in one line what is missing, and how to get it, before anything is started."""
     pip = f"{shlex.quote(sys.executable)} -m pip install"
+    source = _source()
     missing = [] if importlib.util.find_spec("sklearn") else ["scikit-learn"]
     missing += [] if _can_plot() else ["plotext 6.1 or newer"]
     if missing:
-        raise FsrunError(f"the demo needs {' and '.join(missing)}: {pip} 'fsrun[demo]'")
+        raise FsrunError(
+            f"the demo needs {' and '.join(missing)}: {pip} {shlex.quote(f'{source}[demo]')}, or, "
+            f"in the checkout, sh tools/demo"
+        )
     if torch and importlib.util.find_spec("torch") is None:
-        raise FsrunError(f"fsrun demo --torch needs torch: {pip} 'fsrun[torch]'")
+        raise FsrunError(f"fsrun demo --torch needs torch: {pip} {shlex.quote(f'{source}[torch]')}")
+
+
+def _source() -> str:
+    """The folder that this fsrun was installed from, which pip remembers, or the checkout that it runs in."""
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    checkout = os.path.dirname(os.path.dirname(os.path.abspath(fsrun.__file__)))
+    if os.path.isfile(os.path.join(checkout, "tools", "demo")):
+        return checkout
+    with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
+        origin = urlsplit(json.loads(distribution("fsrun").read_text("direct_url.json") or "{}")["url"])
+        if origin.scheme == "file":
+            return unquote(origin.path)
+    return "/path/to/checkout"
 
 
 def _can_plot() -> bool:
