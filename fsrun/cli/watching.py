@@ -21,7 +21,7 @@ import click
 from fsrun.cli.text import clean, say
 from fsrun.core.errors import FsrunError, HeldError, NotFoundError
 from fsrun.core.ids import MAIN, portable
-from fsrun.disk.fs import LocalFileSystem
+from fsrun.disk.fs import FileSystem, LocalFileSystem
 
 if TYPE_CHECKING:
     from fsrun.core.records import Lock
@@ -202,12 +202,21 @@ def hand_over(queue: OutsideQueue, path: str, step: int | None, name: str | None
     return True
 
 
+def _is_there(fs: FileSystem, path: str) -> bool:
+    """Whether a file is in a fresh listing: a look at a name that is not there yet may be remembered by this host."""
+    folder, name = os.path.split(os.path.abspath(path))
+    try:
+        return name in fs.names(folder)
+    except OSError:
+        return False
+
+
 def _ready(session: Run, queue: OutsideQueue, folder: FolderWatch, plan: Plan, asked: _Asked) -> Iterator[str]:
     """Yield what is ready. Whether the watch is over is asked before each look, so that nothing finished is left."""
     ended: float | None = None
     looked_after_end = 0
     while True:
-        over = asked.done or (plan.until_file is not None and os.path.exists(plan.until_file))
+        over = asked.done or (plan.until_file is not None and _is_there(queue.fs, plan.until_file))
         if session.job != MAIN:
             state = queue.main_state()
             ended = None if state.status == "running" else time.monotonic() if ended is None else ended
