@@ -16,6 +16,7 @@ from typing import Any
 from fsrun.core.timing import PREEMPTION_MEMORY
 from fsrun.core.values import raise_if_meant
 
+_STOPPING = (signal.SIGTERM, signal.SIGHUP)
 _TEXT = 2_000
 _TRACEBACK = 20_000
 _REASON = 200
@@ -40,6 +41,8 @@ class Noted:
 
     signum: int
     at: float
+    in_hand: bool = False
+    """The handler has not returned: the end was asked for by it."""
 
 
 def of_signal(signum: int) -> Ending:
@@ -97,13 +100,17 @@ def decide(
     noted: Noted | None = None,
     now: float = 0.0,
     queue_finished: bool = False,
+    hands_over: bool = False,
 ) -> Ending:
     """Return how the run ended.
 
     ``seen`` is what the process did, ``said`` the user's own word (``fail()``, ``finish(status)``), which wins: a
-    later exit code 0 makes no failed run finished. A signal that the user's handler took (``noted``) less than half an
-    hour ago makes an orderly end ``preempted``, unless the trainer had said ``finish_queue()`` and ended without an
-    error.
+    later exit code 0 makes no failed run finished.
+
+    A signal that the user's handler took (``noted``) less than half an hour ago makes an interrupt, an exit code that
+    is not 0 and an end within the handler ``preempted``. A program that went on and came to its end well is preempted
+    only where the signal asks to stop (SIGUSR1 and SIGUSR2 may mean "save a checkpoint now") and more than that says
+    that it stopped early: it hands checkpoints over, or exits by ``sys.exit``, without having said ``finish_queue()``.
     """
     if said is not None:
         if said.status == "finished":
@@ -111,9 +118,13 @@ def decide(
         return replace(said, error=said.error or seen.error, exit_code=seen.exit_code)
     orderly = seen.error is None and (seen.status == "finished" or seen.reason == "interrupted" or _is_exit(seen))
     recent = noted is not None and 0 <= now - noted.at <= PREEMPTION_MEMORY
-    if recent and orderly and not (queue_finished and seen.status == "finished"):
-        return Ending("failed", "preempted", exit_code=seen.exit_code)
-    return seen
+    if noted is None or not recent or not orderly:
+        return seen
+    went_well = seen.status == "finished" and (
+        queue_finished
+        or not (noted.in_hand or (noted.signum in _STOPPING and (hands_over or seen.exit_code is not None)))
+    )
+    return seen if went_well else Ending("failed", "preempted", exit_code=seen.exit_code)
 
 
 def _is_exit(ending: Ending) -> bool:

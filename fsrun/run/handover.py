@@ -111,7 +111,13 @@ class HandOver:
         self._jobs: dict[int, _Job] = {}
         """What is not done yet."""
         self._advanced = -math.inf
+        self._was_used = False
         self._finished = False
+
+    @property
+    def was_used(self) -> bool:
+        """Whether anything was handed over, or tried to be."""
+        return self._was_used
 
     @property
     def pending(self) -> int:
@@ -144,6 +150,7 @@ class HandOver:
             job = self._job(path, step, name, main_session)
             if job is None:
                 return None
+            self._was_used = True
             if self._finished:
                 self._warn(f"{job.path} is handed over after finish_queue(): evaluators may have ended")
             self._submit(job)

@@ -1,21 +1,19 @@
-"""A run that is open in this process: its session, log, hand-over and views, and how they end together.
+"""A run that is open in this process: its session, log, hand-over and views.
 
 Does: keeps the views fresh, answers the session (acknowledged bytes, going on after a false verdict, fenced, moved),
-gives evaluators what they need, and ends everything in order within a bounded time. Leaves to others: the surface that
-users see (``run``), opening (``opening``), how the process leaves (``life``), what each part does.
+gives evaluators what they need. Leaves to others: the surface that users see (``run``), opening (``opening``), the end
+(``closer``), how the process leaves (``life``), what each part does.
 
 Two threads wait here from the start, since none can be started while the interpreter shuts down: the keeper writes the
 views, the closer ends the run. Whatever hangs with the file system hangs in them, not in the user's thread.
 
-protocol.md: 4 (sessions, views), 5 (FINISHED before the end).
+protocol.md: 4 (sessions, views).
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,16 +32,13 @@ from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run import chain as steps
 from fsrun.run import create, endings, views
-from fsrun.run.apart import CompactionError, compact_apart
 from fsrun.run.capture import Captures
-from fsrun.run.compact import all_closed
+from fsrun.run.closer import Closer
 from fsrun.run.create import Location
 from fsrun.run.endings import Ending
 from fsrun.run.handover import HandOver, withdraw_finished
-from fsrun.run.latch import Latch, stands_on_lock
 from fsrun.run.life import LIFE
 from fsrun.run.listing import last_logged_step, read_end
-from fsrun.run.markers import clear_marker
 from fsrun.run.notices import Notices
 from fsrun.run.recorder import Recorder
 
@@ -51,17 +46,6 @@ if TYPE_CHECKING:
     from fsrun.run.entries import Evaluation
     from fsrun.run.session import Session
     from fsrun.run.writer import ScalarWriter
-
-_FOR_LOG, _FOR_END = 0.4, 0.2
-"""Shares of the time to finish that hand-overs leave to the log and the end, and the log to the end."""
-_COPY_LOOK = 0.5
-"""Seconds between looks at a long copy that the end waits for."""
-_COMPACT_MARGIN = 0.5
-"""Seconds that compaction leaves of the time to finish."""
-_TELL = 0.5
-"""Seconds after which what is to be said is said while a caller waits."""
-_GRACE = 0.25
-"""Seconds that a caller waits beyond what the closer was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +102,8 @@ class LiveRun:
         self.queue_finished = False
         self.queue_reachable = True
         self._evaluations: weakref.WeakSet[Evaluation] = weakref.WeakSet()
-        self._said: Ending | None = None
-        self._fenced = False
-        self._orders: list[tuple[Ending, float, bool]] = []
-        self._order: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._done = Latch()
+        self.is_fenced = False
+        self._closer = Closer(self)
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._tags = 0
@@ -141,7 +122,7 @@ class LiveRun:
         After a crash: the session expires; an older FINISHED stands or not, and is not obeyed.
         """
         self.session.listener = self
-        for work, name in ((self._keep, "keeper"), (self._close_on_order, "closer")):
+        for work, name in ((self._keep, "keeper"), (self._closer.run, "closer")):
             threading.Thread(target=work, name=f"fsrun-{name}-{self.job}", daemon=True).start()
         self.writer.start()
         self.session.start()
@@ -217,9 +198,9 @@ class LiveRun:
 
     def fenced(self, message: str) -> None:
         """A newer session is open: stop logging, say so loudly, let the training go on."""
-        if self._fenced:
+        if self.is_fenced:
             return
-        self._fenced = True
+        self.is_fenced = True
         self.writer.fenced()
         self.recorder.fenced()
         self.captures.fenced()
@@ -280,135 +261,52 @@ class LiveRun:
     # What the process asks.
 
     def say(self, ending: Ending) -> None:
-        """The user's own word on how the run ends; the first one stands, but a failure outdoes ``finished``."""
-        if self._said is None or (self._said.status == "finished" and ending.status != "finished"):
-            self._said = ending
+        """The user's own word on how the run ends."""
+        self._closer.say(ending)
+
+    def begin_end(self, seen: Ending, hurry: float | None) -> float:
+        """Have the run ended by its thread; returns the seconds it may take."""
+        return self._closer.begin(seen, self.finish_wait, hurry)
+
+    def await_end(self, wait: float) -> None:
+        """Wait for the end. Never raises."""
+        if self._closer.wait(wait):
+            LIFE.remove(self)
 
     def forget(self) -> None:
         """This is a forked child."""
         self.captures.forget()
         self.on_quiet(None)
 
-    def begin_end(self, seen: Ending, hurry: float | None) -> float:
-        """Have the closer end the run; returns the seconds it may take. The first call decides, later ones join it."""
-        limit = self.finish_wait if hurry is None else hurry
-        self.notices.hold()
-        self._orders.append((seen, limit, hurry is None))
-        self._order.put(None)
-        return limit
-
-    def await_end(self, wait: float) -> None:
-        """Wait for the end; where it takes longer, say so and go on.
-
-        In a signal handler on top of work that the end has to wait for, it comes once the handler has returned.
-        """
-        if stands_on_lock():
-            self.notices.release()
-            return
-        while not self._wait_and_tell(wait + _GRACE):
-            _, limit, unhurried = self._orders[0]
-            if not (unhurried and self.handover.advances(limit)):
-                # What waits after the end is the view: on NFS, say, for a host that read it and lost power.
-                closed = self.session.state == "closed"
-                state = "the end stands, the view is old" if closed else "the end may be missing"
-                self.warn(f"{self.path}: the file system did not answer within {limit:.0f} s; {state}")
-                break
-            wait = limit
-        self.notices.release()
-        LIFE.remove(self)
-
-    def _wait_and_tell(self, wait: float) -> bool:
-        """Wait for the end, and say what the closer has to say: it must not wait for whoever holds the terminal."""
-        deadline = time.monotonic() + wait
-        while not self._done.wait(min(_TELL, max(0.0, deadline - time.monotonic()))):
-            self.notices.tell()
-            if time.monotonic() >= deadline:
-                return False
-        return True
-
-    # The closer.
-
-    def _close_on_order(self) -> None:
-        self._order.get()
-        seen, limit, unhurried = self._orders[0]
-        self._stop.set()
-        try:
-            deadline = self._drain_handover(time.monotonic() + limit, limit, unhurried)
-            self._close(seen, deadline, limit)
-            if unhurried and not self._fenced:
-                self._compact(deadline)
-        except Exception as error:  # noqa: BLE001 - the end of a run must not become an error of the program
-            self.warn(f"{self.path}: ending the run failed: {error}")
-        finally:
-            self._done.set()
-            self.handover.close()
-
-    def _drain_handover(self, deadline: float, limit: float, unhurried: bool) -> float:
-        """Wait for what was handed over; returns by when the rest has to be done.
-
-        A long copy is waited for as long as it advances, or the checkpoint would be lost; not where a signal ends us.
-        """
-        if self.handover.drain(max(0.01, limit * (1 - _FOR_LOG))):
-            self.notices.count_lost()
-            return deadline
-        if unhurried and self.handover.advances(limit):
-            self.warn(f"{self.path}: still handing over {self.handover.pending}: the end waits for the copy")
-            while not self.handover.drain(_COPY_LOOK):
-                if not self.handover.advances(limit):
-                    break
-            deadline = time.monotonic() + limit * _FOR_LOG
-        for path in self.handover.left():
-            self.notices.lost(f"{self.path}: the hand-over of {path} was not done when the run ended")
-        self.notices.count_lost()
-        return deadline
-
-    def _close(self, seen: Ending, deadline: float, limit: float) -> None:
-        def left(reserve: float = 0.0) -> float:
-            return max(0.01, deadline - time.monotonic() - reserve * limit)
-
-        ending = endings.decide(
-            seen, said=self._said, noted=LIFE.noted, now=time.monotonic(), queue_finished=self.queue_finished
-        )
-        self.captures.close(left(_FOR_LOG))
-        self.recorder.close(left(_FOR_LOG))
-        self.writer.close(left(_FOR_END))
-        if self._fenced:
-            return
-        for evaluation in list(self._evaluations):
-            evaluation.close()  # protocol.md 5: claims are given back before the end
-        if self.session.close(self._end_fields(ending), left()) is None:
-            self.warn(f"{self.path}: the end of job {self.job!r} could not be written; others find it by its silence")
-        elif self.session.state == "closed":
-            self._write_last_view(ending)
-
     def _tell_of_view(self, error: Exception) -> None:
         self.notices.warn(f"{self.path}: {layout.job_view(self.job)} could not be written: {error}", kind="view")
-
-    def _end_fields(self, ending: Ending) -> dict[str, Any]:
-        return {
-            "status": ending.status,
-            "reason": ending.reason,
-            "ended": rfc3339(self.clock.now_ns()),
-            "step": self.writer.last_step,
-            "summary": self.full_summary(),
-            "sizes": self.acknowledged(),
-            "error": ending.error,
-            "exit_code": ending.exit_code,
-        }
 
     def full_summary(self) -> dict[str, Any]:
         """The last value of each tag, with what the user put into the summary on top."""
         return {**self.writer.summary(), **encode_config(dict(self.summary))}
 
-    def _compact(self, deadline: float) -> None:
-        """Where this was the last job: the marker goes, data.parquet is built; what goes wrong can be done later."""
+    # What the closer asks.
+
+    def stop_viewing(self) -> None:
+        """No view of an open session is written from now on."""
+        self._stop.set()
+
+    def give_back(self) -> None:
+        """Give back what evaluators hold."""
+        for evaluation in list(self._evaluations):
+            evaluation.close()
+
+    def write_last_view(self, ending: Ending) -> None:
+        """Write the view of the closed session, unless the next one is there already."""
+        store = self.session.store
         try:
-            if all_closed(self.path, self.fs):
-                clear_marker(self.fs, self.opened.where.root, self.path)
-                if os.environ.get("FSRUN_COMPACT") != "0":
-                    compact_apart(self.path, deadline - time.monotonic() - _COMPACT_MARGIN)
-        except (CompactionError, OSError) as error:
-            self.warn(f"{self.path}: not compacted ({error}); `fsrun compact` does it later")
+            with self._view_lock:
+                view = self._view(ending)
+                if steps.look(self.fs, self.path, self.job).highest == view.session:
+                    views.write(store, view)
+                    views.correct(store, self.job, view.session)
+        except OSError as error:
+            self._tell_of_view(error)
 
     # The keeper.
 
@@ -446,7 +344,7 @@ class LiveRun:
     def _write_view(self) -> None:
         """Write the view of the open session, which is protected work; not after the closer's."""
         with self._view_lock:
-            if self._fenced or self._stop.is_set() or not self.session.is_protected():
+            if self.is_fenced or self._stop.is_set() or not self.session.is_protected():
                 return
             view = self._view(None)
             views.write(self.session.store, view)
@@ -454,18 +352,6 @@ class LiveRun:
                 # This process may have been stopped before the rename, and the job taken over meanwhile.
                 views.correct(self.session.store, self.job, view.session)
             self._viewed = self.clock.monotonic()
-
-    def _write_last_view(self, ending: Ending) -> None:
-        """Write the view of the closed session, unless the next one is there already."""
-        store = self.session.store
-        try:
-            with self._view_lock:
-                view = self._view(ending)
-                if steps.look(self.fs, self.path, self.job).highest == view.session:
-                    views.write(store, view)
-                    views.correct(store, self.job, view.session)
-        except OSError as error:
-            self._tell_of_view(error)
 
     def _view(self, ending: Ending | None) -> views.View:
         opened, now = self.opened, rfc3339(self.clock.now_ns())

@@ -24,6 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -47,7 +48,13 @@ class Signals:
         self._orders: deque[tuple[int, Any]] = deque()
         self._sockets: tuple[socket.socket, socket.socket] | None = None
         self._dying = False
-        self.noted: Noted | None = None
+        self._handling = 0
+        self._noted: Noted | None = None
+
+    @property
+    def noted(self) -> Noted | None:
+        """The last signal that the user's own handler took, and whether that handler runs now."""
+        return None if self._noted is None else replace(self._noted, in_hand=self._handling > 0)
 
     def install(self) -> None:
         """Take the signals that are not taken yet. Does nothing outside the main thread."""
@@ -75,9 +82,13 @@ class Signals:
 
     def _make_handler(self, previous: Any) -> Handler:
         def handle_for_fsrun(signum: int, frame: FrameType | None) -> Any:
-            self.noted = Noted(signum, time.monotonic())
+            self._noted = Noted(signum, time.monotonic())
             if callable(previous):
-                return previous(signum, frame)
+                self._handling += 1
+                try:
+                    return previous(signum, frame)
+                finally:
+                    self._handling -= 1
             # A handler that was installed after ours and calls it has taken over: what happens next is its affair.
             if signal.getsignal(signum) is handle_for_fsrun:
                 self._die(signum, frame)

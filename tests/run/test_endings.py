@@ -96,6 +96,8 @@ INTERRUPTED = of_exception(KeyboardInterrupt())
 ERROR = of_exception(ValueError("x"))
 SAID = Ending("failed", "diverged")
 TERM = Noted(signal.SIGTERM, 100.0)
+USR1 = Noted(signal.SIGUSR1, 100.0)
+IN_HAND = Noted(signal.SIGUSR1, 100.0, in_hand=True)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,6 @@ TERM = Noted(signal.SIGTERM, 100.0)
         (ERROR, SAID, None, 100, False, "failed", "diverged"),
         (FINISHED, Ending("finished"), TERM, 110, False, "finished", None),
         # A signal that the user's handler took explains an orderly end.
-        (FINISHED, None, TERM, 110, False, "failed", "preempted"),
         (EXIT_0, None, TERM, 110, False, "failed", "preempted"),
         (EXIT_3, None, TERM, 110, False, "failed", "preempted"),
         (INTERRUPTED, None, TERM, 110, False, "failed", "preempted"),
@@ -139,3 +140,28 @@ def test_a_failure_that_was_said_keeps_the_error_that_followed() -> None:
     ending = decide(ERROR, said=SAID)
     assert ending.error == ERROR.error
     assert ending.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("seen", "noted", "hands_over", "queue_finished", "status"),
+    [
+        # A normal end is finished, unless it was asked to stop and leaves evaluators waiting for more.
+        (FINISHED, TERM, False, False, "finished"),
+        (FINISHED, TERM, True, False, "preempted"),
+        (FINISHED, TERM, True, True, "finished"),
+        (FINISHED, Noted(signal.SIGHUP, 100.0), True, False, "preempted"),
+        # SIGUSR1 may mean "save a checkpoint now": the training went on.
+        (FINISHED, USR1, True, False, "finished"),
+        (EXIT_0, USR1, True, False, "finished"),
+        (EXIT_3, USR1, False, False, "preempted"),
+        (INTERRUPTED, USR1, False, False, "preempted"),
+        # The handler itself ended the run.
+        (FINISHED, IN_HAND, False, False, "preempted"),
+        (FINISHED, IN_HAND, True, True, "finished"),
+    ],
+)
+def test_a_signal_that_was_handled_makes_a_normal_end_preempted_only_where_it_stopped_the_training(
+    seen: Ending, noted: Noted, hands_over: bool, queue_finished: bool, status: str
+) -> None:
+    ending = decide(seen, noted=noted, now=110, queue_finished=queue_finished, hands_over=hands_over)
+    assert (ending.reason or ending.status) == status

@@ -150,19 +150,25 @@ while not stop: time.sleep(0.01)
 print("goes on", flush=True)
 """
 USR1 = BEFORE.replace("SIGTERM", "SIGUSR1")
+HANDS_OVER = """
+open("a.pt", "w").close()
+run.enqueue("a.pt")
+"""
 
 
 @pytest.mark.parametrize(
     ("body", "signum", "status", "reason"),
     [
-        (BEFORE, signal.SIGTERM, "failed", "preempted"),
+        (BEFORE, signal.SIGTERM, "finished", None),
+        (BEFORE + HANDS_OVER, signal.SIGTERM, "failed", "preempted"),
         (BEFORE + "run.finish_queue()\n", signal.SIGTERM, "finished", None),
         (BEFORE + "sys.exit(0)\n", signal.SIGTERM, "failed", "preempted"),
         (BEFORE + "run.finish('finished')\n", signal.SIGTERM, "finished", None),
-        (AFTER, signal.SIGTERM, "failed", "preempted"),
-        (USR1, signal.SIGUSR1, "failed", "preempted"),
+        (AFTER + HANDS_OVER, signal.SIGTERM, "failed", "preempted"),
+        (USR1 + HANDS_OVER, signal.SIGUSR1, "finished", None),
+        (USR1 + "sys.exit(3)\n", signal.SIGUSR1, "failed", "preempted"),
     ],
-    ids=["before", "queue finished", "exit 0", "said", "after, chained", "USR1"],
+    ids=["normal", "hands over", "queue finished", "exit 0", "said", "after, chained", "USR1", "USR1, exit 3"],
 )
 def test_the_users_own_handler_is_called_and_the_end_is_preempted(
     tmp_path: Path, body: str, signum: int, status: str, reason: str | None
@@ -171,7 +177,7 @@ def test_the_users_own_handler_is_called_and_the_end_is_preempted(
         ready(process)
         process.send_signal(signum)
         code, out, err = done(process)
-    assert code == 0, err
+    assert code in (0, 3), err
     assert "user" in out
     assert (end_of(tmp_path)["status"], end_of(tmp_path)["reason"]) == (status, reason)
 
