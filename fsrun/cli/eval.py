@@ -178,7 +178,7 @@ def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
         failed = run.failed_entries()
     if failed:
         names = ", ".join(clean(name) for name in failed[:5])
-        say(f"{len(failed)} in failed/: {names}{' ...' if len(failed) > 5 else ''}")
+        say(f"{len(failed)} in failed/: {names}{' ...' if len(failed) > 5 else ''} (fsrun retry puts them back)")
     return 1 if failed else 0
 
 

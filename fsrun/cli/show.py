@@ -188,11 +188,14 @@ def _queue_line(queue: dict[str, Any], run: dict[str, Any], jobs: list[dict[str,
     if queue.get("problem"):
         return f"queue: {clean(queue['problem'])}"
     counts = ", ".join(f"{queue[key]} {key}" for key in ("waiting", "claimed", "failed"))
-    more = "more may come"
-    if queue["finished"] or run["status"] == "finished":
+    if any(job["hands_over"] and job["status"] == "running" for job in jobs):
+        more = "more may come"
+    elif queue["finished"] or run["status"] == "finished":
         more = "no more will come"
     elif run["status"] in ("failed", "crashed"):
         more = "no more will come unless main comes back"
+    else:
+        more = "more may come"
     if queue["waiting"] and all(job["status"] == "finished" for job in jobs):
         more += "; all jobs have finished, and nobody takes what waits: start fsrun eval"
     return f"queue: {counts}; {more}"

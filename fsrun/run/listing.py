@@ -196,6 +196,7 @@ def read_job(fs: FileSystem, path: str, job: str, session: int, *, closed: bool,
         "error": None,
         "exit_code": None,
         "found_by": None,
+        "hands_over": lock.get("hands_over") is True,
         "problem": problem,
     }
     if job == MAIN:

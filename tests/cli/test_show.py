@@ -244,6 +244,8 @@ def test_more_may_come_only_while_it_may(tmp_path: Path) -> None:
     assert queue_line().startswith("no more will come; all jobs have finished, and nobody takes what waits")
     run.session("eval", 1, ended=None)
     assert queue_line() == "no more will come"
+    run.session("watch", 1, ended=None, hands_over=True)
+    assert queue_line() == "more may come"
 
 
 def test_the_page_shows_jobs_queue_best_evaluations_and_scalars(tmp_path: Path) -> None:
