@@ -12,95 +12,25 @@ Leaves to others: what to put in (``run.compact``), whether it may be used (``ru
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypeGuard
+from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fsrun.core import layout
-from fsrun.core.records import MAJOR, PROTOCOL, major
+from fsrun.disk.footer import KEY, Consumed
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.logs import POINTS
 
 ROW_GROUP = 128 << 10
-_KEY = b"fsrun"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consumed:
-    """The metadata of a data.parquet."""
-
-    sources: dict[str, int] = field(default_factory=dict)
-    """Bytes consumed of each log, by path in the run folder."""
-    outcomes: dict[str, tuple[int | None, int]] = field(default_factory=dict)
-    """The ``done`` outcomes it took -> (main session that handed over, order)."""
-    others: frozenset[str] = frozenset()
-    """Outcomes that are not ``done``: they have no points and need not be opened again."""
-    skipped: dict[str, int] = field(default_factory=dict)
-    """Lines and values that were skipped as faulty, by path."""
-    plain: bool = False
-    """No row replaces or voids another: the rows as they are count."""
-
-    def encode(self) -> bytes:
-        """Bytes of the metadata."""
-        return orjson.dumps(
-            {
-                "protocol": PROTOCOL,
-                "sources": self.sources,
-                "outcomes": sorted(self.outcomes),
-                "handed_over": {key: list(self.outcomes[key]) for key in sorted(self.outcomes)},
-                "others": sorted(self.others),
-                "skipped": self.skipped,
-                "plain": self.plain,
-            }
-        )
-
-    @classmethod
-    def decode(cls, data: bytes) -> Consumed | None:
-        """Read the metadata; None where it is of another major version or is no such thing."""
-        try:
-            value = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            return None
-        if not isinstance(value, dict) or major(value.get("protocol")) != MAJOR or value.get("must_understand"):
-            return None
-        sources = value.get("sources")
-        if not _is_sizes(sources):
-            return None
-        handed_over = value.get("handed_over")
-        outcomes = value.get("outcomes")
-        if not isinstance(handed_over, dict) or not isinstance(outcomes, list):
-            # Another program's file that does not say who handed over: only what has none can be used.
-            if outcomes:
-                return None
-            handed_over = {}
-        try:
-            taken = {str(key): (session, int(order)) for key, (session, order) in handed_over.items()}
-        except (TypeError, ValueError):
-            return None
-        others, skipped = value.get("others"), value.get("skipped")
-        return cls(
-            sources=sources,
-            outcomes=taken,
-            others=frozenset(map(str, others)) if isinstance(others, list) else frozenset(),
-            skipped=skipped if _is_sizes(skipped) else {},
-            plain=value.get("plain") is True,
-        )
-
-
-def _is_sizes(value: object) -> TypeGuard[dict[str, int]]:
-    return isinstance(value, dict) and all(type(n) is int and n >= 0 for n in value.values())
 
 
 def encode(points: pa.Table, consumed: Consumed) -> pa.Buffer:
     """Bytes of a data.parquet. ``points``: of schema ``POINTS``, sorted as the module says."""
-    table = points.replace_schema_metadata({_KEY: consumed.encode()})
+    table = points.replace_schema_metadata({KEY: consumed.encode()})
     sink = pa.BufferOutputStream()
     pq.write_table(
         table,
@@ -180,7 +110,7 @@ def open_segment(fs: FileSystem, run_dir: str) -> Segment | None:
         return None
     try:
         parquet = pq.ParquetFile(pa.PythonFile(file, mode="r"))
-        consumed = Consumed.decode((parquet.metadata.metadata or {}).get(_KEY, b""))
+        consumed = Consumed.decode((parquet.metadata.metadata or {}).get(KEY, b""))
         names = parquet.schema_arrow.names
     except (pa.ArrowException, OSError, ValueError):
         file.close()
@@ -189,14 +119,3 @@ def open_segment(fs: FileSystem, run_dir: str) -> Segment | None:
         file.close()
         return None
     return Segment(file, parquet, consumed)
-
-
-def consumed_by(fs: FileSystem, run_dir: str) -> Mapping[str, int]:
-    """Bytes that the data.parquet of a run has consumed of each log; empty where there is none to be read."""
-    segment = open_segment(fs, run_dir) if layout.DATA in fs.names(run_dir) else None
-    if segment is None:
-        return {}
-    try:
-        return segment.consumed.sources
-    finally:
-        segment.close()

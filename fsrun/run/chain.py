@@ -16,6 +16,7 @@ from fsrun.core.records import End, Holder, Lock, rfc3339
 from fsrun.core.sessions import Chain, CompleteLines
 from fsrun.core.versions import decode_lock
 from fsrun.disk.clock import Clock
+from fsrun.disk.footer import consumed_by
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 
@@ -129,11 +130,7 @@ def fence_of(store: Store, job: str, session: int, counted: Counted | None) -> d
     listed: dict[str, set[str]] = {"": set(store.names(""))}
     taken: Mapping[str, int] = {}
     if layout.DATA in listed[""]:
-        if counted is None:
-            from fsrun.disk.segments import consumed_by  # loads pyarrow
-
-            counted = consumed_by
-        taken = counted(store.fs, store.root)
+        taken = (counted or consumed_by)(store.fs, store.root)
     complete: dict[str, int] = {}
     for folder, name in layout.session_logs(job, session):
         if name in _listing(store, folder, listed):

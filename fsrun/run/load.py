@@ -30,9 +30,10 @@ from fsrun.core.scalars import (
     sources,
 )
 from fsrun.core.versions import refusal
+from fsrun.disk.footer import Consumed
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.logs import PIECE, POINTS, LogReader, line_numbers, read_pieces
-from fsrun.disk.segments import Consumed, open_segment
+from fsrun.disk.segments import open_segment
 from fsrun.run.points import Rules, from_points, in_order, standing
 
 _LOOKS = 8

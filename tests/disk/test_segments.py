@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from fsrun.core.scalars import Point
 from fsrun.disk import segments
+from fsrun.disk.footer import Consumed, consumed_by
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.disk.logs import POINTS
-from fsrun.disk.segments import Consumed, consumed_by, encode, open_segment
+from fsrun.disk.segments import encode, open_segment
 from fsrun.run.points import from_points, in_order
 from support.fs import CountingFS
 
