@@ -251,7 +251,7 @@ class Moves:
             value = self.runs.record(layout.BEST_RULE)
             if value is None:
                 raise InvalidError(f"{self.runs.path(layout.BEST_RULE)} cannot be read; remove it to set the rule anew")
-            self._rule = BestRule.from_json(value)
+            self._rule = BestRule.from_json(value, self.runs.path(layout.BEST_RULE))
         return self._rule
 
     def set_rule(self, wanted: BestRule) -> None:
