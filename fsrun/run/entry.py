@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from fsrun.core.errors import HeldError, UsageError
 from fsrun.core.queue import Claim
@@ -200,3 +200,46 @@ def describe(error: BaseException) -> dict[str, Any]:
         "message": message[:2000],
         "traceback": text[-_TRACEBACK_BYTES:],
     }
+
+
+class Entries(Protocol):
+    """What ``Run.entries`` returns: gives one entry after the other; ``close`` gives back the one in hand."""
+
+    def __iter__(self) -> Self:
+        """Itself."""
+        ...
+
+    def __next__(self) -> Entry:
+        """The next entry; waits for it."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        ...
+
+    def __exit__(self, *_: object) -> None:
+        """``close``."""
+        ...
+
+    def close(self) -> None:
+        """Give back the entry in hand. After a crash: it counts as lost, and is tried again."""
+        ...
+
+
+class NoEntries:
+    """The entries of a process that is not the job: none."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Entry:
+        raise StopIteration
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""

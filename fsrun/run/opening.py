@@ -36,12 +36,13 @@ def quiet_place(arguments: Mapping[str, Any]) -> Location | None:
     """Where the run of a process is that is not the job, or None where it is.
 
     Quiet: the ranks besides the first, and a child of multiprocessing that imports the main module again. Arguments
-    are checked alike on all ranks.
+    are checked alike on all ranks. Without ``run_id`` the run's own process alone knows its id: ``run`` is empty then.
     """
     job = _check(arguments)
     if job is not None and not is_main_imported_again():
         return None
-    return create.locate(arguments["root"], arguments["project"], arguments["run_id"], os.environ, time.time_ns())
+    where = create.locate(arguments["root"], arguments["project"], arguments["run_id"], os.environ, time.time_ns())
+    return where if arguments["run_id"] is not None else replace(where, run="")
 
 
 def _check(arguments: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from fsrun.core.errors import UsageError
 from fsrun.core.indexes import as_name
@@ -38,7 +38,7 @@ class Recording:
         self,
         tag: str,
         image: object,
-        step: int | None = None,
+        step: SupportsIndex | None = None,
         *,
         caption: str | None = None,
         layout: Literal["HW", "HWC", "CHW"] | None = None,
@@ -67,7 +67,13 @@ class Recording:
         self._add_medium("image", tag, step, caption, image, take)
 
     def add_audio(
-        self, tag: str, audio: object, step: int | None = None, *, rate: float | None = None, caption: str | None = None
+        self,
+        tag: str,
+        audio: object,
+        step: SupportsIndex | None = None,
+        *,
+        rate: float | None = None,
+        caption: str | None = None,
     ) -> None:
         """Record a sound at a step: samples (with ``rate``, in samples a second), or the path of a file.
 
@@ -88,7 +94,7 @@ class Recording:
         self,
         tag: str,
         video: object,
-        step: int | None = None,
+        step: SupportsIndex | None = None,
         *,
         fps: float = 8,
         caption: str | None = None,
@@ -112,7 +118,7 @@ class Recording:
         self._add_medium("video", tag, step, caption, video, take)
 
     def add_text(
-        self, tag: str, text: str | os.PathLike[str], step: int | None = None, *, caption: str | None = None
+        self, tag: str, text: str | os.PathLike[str], step: SupportsIndex | None = None, *, caption: str | None = None
     ) -> None:
         """Record a text at a step: up to 8 KB in its index line, longer ones as a file. A ``Path`` is a file to copy.
 
@@ -127,7 +133,7 @@ class Recording:
         self._add_medium("text", tag, step, caption, None, take)
 
     def add_table(
-        self, name: str, data: object, step: int | None = None, *, columns: Sequence[str] | None = None
+        self, name: str, data: object, step: SupportsIndex | None = None, *, columns: Sequence[str] | None = None
     ) -> None:
         """Record a table at a step: a DataFrame, an Arrow table, a dict of columns, a list of dicts, or a list of rows.
 
@@ -149,7 +155,7 @@ class Recording:
         self._record("add_table", name, work)
 
     def add_artifact(
-        self, name: str, path: Path, type: str | None = None, *, step: int | None = None, copy: bool = False
+        self, name: str, path: Path, type: str | None = None, *, step: SupportsIndex | None = None, copy: bool = False
     ) -> None:
         """Keep a file or folder as the next version of an artifact, below ``artifacts/``.
 

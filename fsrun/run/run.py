@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
 
 from fsrun.core import ids, layout
-from fsrun.core.errors import HeldError
+from fsrun.core.errors import HeldError, UsageError
 from fsrun.core.timing import FINISH_WAIT, LINGER, POLL_INTERVAL
 from fsrun.core.values import fault_of, raise_if_meant, shown
 from fsrun.run import create, endings
@@ -27,7 +27,7 @@ from fsrun.run.opening import open_live, quiet_place
 from fsrun.run.recording import Recording
 
 if TYPE_CHECKING:
-    from fsrun.run.entries import Entry
+    from fsrun.run.entry import Entries
 
 _UNSET: Any = object()
 _Add = Callable[[Any, Any], None]
@@ -109,13 +109,12 @@ class Run(Recording):
     """An open run, or the quiet one of a process that is not the job; made by ``init``.
 
     Also a context manager: leaving the ``with`` block ends the run, by an exception as failed, which goes on its way.
-    ``path``: the run folder. ``id``, ``project``: as given. ``config``: as recorded. ``summary``: the last value of
+    ``project``: as given. ``config``: as recorded. ``summary``: the last value of
     each tag, with what is put into it on top; written into the end of the session.
     """
 
     def __init__(self, where: Location, job: str, live: LiveRun | None, *, strict: bool) -> None:
-        self.path = where.path
-        self.id = where.run
+        self._where = where
         self.project = where.project
         self.job = job
         self.config: dict[str, Any] = dict(live.opened.config) if live else {}
@@ -129,7 +128,26 @@ class Run(Recording):
 
     def __repr__(self) -> str:
         state = "open" if self.active else "quiet"
-        return f"<fsrun.Run {self.path!r} job {self.job!r}, {state}>"
+        return f"<fsrun.Run {self._where.path if self._where.run else '?'!r} job {self.job!r}, {state}>"
+
+    @property
+    def path(self) -> str:
+        """The run folder. Raises ``UsageError`` as ``id``."""
+        return self._where.path if self.id else ""
+
+    @property
+    def id(self) -> str:
+        """The run's id as given, or made by ``init``.
+
+        Raises ``UsageError`` where this process cannot know it: on other ranks, and where a worker process imports the
+        main module again, unless ``run_id`` was given.
+        """
+        if not self._where.run:
+            raise UsageError(
+                "this process is not the one that made the run (it is another rank, or a worker), and cannot know its "
+                "id and path: give init(run_id=...), the same on all, or ask the first one alone"
+            )
+        return self._where.run
 
     @property
     def active(self) -> bool:
@@ -137,11 +155,11 @@ class Run(Recording):
         return self._active
 
     @overload
-    def add_scalar(self, values: Mapping[str, object], value: int | None = None, /) -> None: ...
+    def add_scalar(self, values: Mapping[str, object], value: SupportsIndex | None = None, /) -> None: ...
     @overload
-    def add_scalar(self, values: Mapping[str, object], *, step: int | None = None) -> None: ...
+    def add_scalar(self, values: Mapping[str, object], *, step: SupportsIndex | None = None) -> None: ...
     @overload
-    def add_scalar(self, values: str, value: object, step: int | None = None) -> None: ...
+    def add_scalar(self, values: str, value: object, step: SupportsIndex | None = None) -> None: ...
     def add_scalar(self, values: Any, value: Any = _UNSET, step: Any = _UNSET) -> None:
         """Log values at a step: ``add_scalar({"train/loss": 0.3}, step=12)`` or ``add_scalar("train/loss", 0.3, 12)``.
 
@@ -168,7 +186,9 @@ class Run(Recording):
                 raise
             self._warn(f"add_scalar: {fault_of(error)}")
 
-    def enqueue(self, path: str | os.PathLike[str], step: int | None = None, name: str | None = None) -> str | None:
+    def enqueue(
+        self, path: str | os.PathLike[str], step: SupportsIndex | None = None, name: str | None = None
+    ) -> str | None:
         """Hand a checkpoint (file or folder) over to evaluation; returns its entry name, None where it is dropped.
 
         ``step``: the step it belongs to, else the one in its name, else the last one logged. ``name``: the entry's
@@ -215,14 +235,15 @@ class Run(Recording):
         linger: float = LINGER,
         once: bool = False,
         poll: float = POLL_INTERVAL,
-    ) -> Iterator[Entry]:
+    ) -> Entries:
         """Take the checkpoints that wait, one after the other: ``for entry in run.entries(best="max:eval/acc"):``.
 
         ``best``: ``"max:TAG"`` or ``"min:TAG"``: the ``keep`` best entries stay in best/ (0: all of them). ``order``:
         ``oldest`` first by step, ``newest`` first, or the ``latest`` alone (older ones are skipped). ``max_waiting``:
         of what waits beyond, the ``drop`` end is skipped. ``linger``: seconds to wait for a main job that failed or
         crashed to come back, 4 timeouts at least. ``once``: end when nothing waits. ``poll``: seconds between looks.
-        Other ranks get none.
+        Other ranks get none. ``close()`` of what is returned, or leaving a ``with`` block of it, gives back the entry
+        in hand.
 
         Raises ``NotFoundError`` where the hand-over unit cannot be reached, ``UsageError`` for arguments that cannot
         work or a rule other than the run's, ``OSError`` where the folder stays unusable for 30 s.
@@ -231,7 +252,9 @@ class Run(Recording):
         """
         live = self._live
         if live is None or not self.active:
-            return iter(())
+            from fsrun.run.entry import NoEntries
+
+            return NoEntries()
         return live.entries(
             {
                 "best": best,

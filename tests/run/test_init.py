@@ -433,3 +433,22 @@ def test_the_surface_is_loaded_when_it_is_asked_for() -> None:
     assert set(dir(fsrun)) >= {"init", "open", "Run", "Entry", "Skip", "FsrunError", "HeldError", "NotFoundError"}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         fsrun.nothing  # noqa: B018
+
+
+def test_a_process_that_cannot_know_the_runs_id_invents_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    with fsrun.init("speech", root="runs") as run:
+        run.add_scalar({"x": 1.0}, step=1)
+        for ask in (lambda: run.path, lambda: run.id):
+            with pytest.raises(fsrun.UsageError, match="run_id="):
+                ask()
+        assert "?" in repr(run)
+        with run.entries() as entries:
+            assert list(entries) == []
+            entries.close()
+    with fsrun.init("speech", run_id="big", root="runs") as run:
+        assert run.path == os.path.abspath("runs/speech/big")
+        assert run.id == "big"
+        assert not run.active
+    assert not os.path.exists("runs")
