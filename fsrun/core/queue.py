@@ -50,6 +50,10 @@ class Standing:
     owner: tuple[str, int]
 
 
+NOT_UNDERSTOOD = Standing(OutcomeState.FAILED, ("", 0))
+"""Stands for an outcome that is whole and that nobody can read: about nobody's claim, so its name is used up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rename:
     """Rename ``source`` to ``target`` (protected); answers whether it stands at ``target``, False: it was gone.

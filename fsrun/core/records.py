@@ -64,7 +64,14 @@ def _texts(value: object) -> bool:
 
 
 def _sizes(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(v, int) and v >= 0 for v in value.values())
+    return isinstance(value, dict) and all(_int(v) and v >= 0 for v in value.values())
+
+
+def _whole(value: object) -> object:
+    """``100.0`` as ``100``: JSON has one kind of number, and so has JSON Schema."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return {key: _whole(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 def _maps(value: object) -> bool:
@@ -102,9 +109,10 @@ class Record:
                 if spec.default is MISSING and spec.default_factory is MISSING:
                     raise InvalidError(f"{what}: the key {spec.name!r} is missing")
                 continue
-            if not spec.metadata["check"](value[spec.name]):
-                raise InvalidError(f"{what}: the key {spec.name!r} has the wrong type: {value[spec.name]!r:.80}")
-            known[spec.name] = value[spec.name]
+            given, check = value[spec.name], spec.metadata["check"]
+            if not check(given) and not check(given := _whole(given)):
+                raise InvalidError(f"{what}: the key {spec.name!r} has the wrong type: {given!r:.80}")
+            known[spec.name] = given
         own = {spec.name for spec in fields(cls)} - {"extra"}
         extra = {k: v for k, v in value.items() if k not in own}
         return cls(**known, extra=extra)

@@ -148,20 +148,36 @@ class Moves:
     def _standing(self, claim: Claim) -> Standing | None:
         """The outcome that stands, waiting a moment for one that is being written where links are refused."""
         name = layout.outcome_name(claim.entry, claim.attempt)
+        path = self.runs.path(layout.EVALS, name)
         if name not in self.runs.names(layout.EVALS):
             return None
         for _ in range(_READ_TRIES):
-            found = read_outcome(self.runs, claim.entry, claim.attempt)
-            if found is not None:
-                return Standing(OutcomeState(found.state), (found.job, found.session))
+            with suppress(FileNotFoundError):
+                data = self.runs.fs.read(path)
+                if data.endswith(b"\n"):
+                    return self._understand(data, path)
             self.clock.sleep(self.session.timing.timeout / _READ_TRIES)
         return None
+
+    def _understand(self, data: bytes, path: str) -> Standing:
+        """What a whole outcome says; one that cannot be understood stands too, and is never replaced."""
+        try:
+            found = Outcome.from_json(codec.decode_record(data) or {}, path)
+            return Standing(OutcomeState(found.state), (found.job, found.session))
+        except InvalidError as error:
+            _log.warning("fsrun: %s: its name is left to it, and the checkpoint gets the next one", error)
+            return queue.NOT_UNDERSTOOD
 
     def _take_aside(self, name: str) -> None:
         """Remove half a record that its writer left where links are refused: by now that writer may put no other."""
         self.session.require_protected()
+        temp = self.runs.temp(layout.EVALS)
         with suppress(FileNotFoundError):
-            self.runs.fs.rename(self.runs.path(layout.EVALS, name), self.runs.temp(layout.EVALS))
+            self.runs.fs.rename(self.runs.path(layout.EVALS, name), temp)
+            data = self.runs.fs.read(temp)
+            if data.endswith(b"\n"):
+                # Another had taken the half one aside before, and put this: no whole record is taken away.
+                self.runs.put_if_absent(layout.EVALS, name, data)
 
     def _keep(self, claim: Claim) -> bool:
         target = f"{layout.BEST}/{claim.entry}"

@@ -33,6 +33,7 @@ def test_a_missing_key_that_the_rules_need_is_named(key: str) -> None:
     ("key", "value"),
     [
         ("session", "1"), ("session", True), ("session", None), ("timeout", "30"), ("fence", {"a": -1}),
+        ("fence", {"a": True}), ("fence", {"a": 1.5}),
         ("fence", {"a": "x"}), ("fence", [1]), ("config", None), ("must_understand", "x"), ("must_understand", [1]),
         ("continues", 1), ("project", 7), ("hands_over", "yes"),
     ],
@@ -55,6 +56,20 @@ def test_a_key_of_the_wrong_type_is_named(key: str, value: object) -> None:
 def test_a_word_outside_the_list_is_refused(kind: type[records.Record], value: dict[str, object]) -> None:
     with pytest.raises(InvalidError):
         kind.from_json(value)
+
+
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    outcome = {"entry": "x", "attempt": 1.0, "state": "done", "job": "eval", "session": 1, "step": 100.0, "time": 7}
+    read = Outcome.from_json(outcome)
+    assert (read.attempt, read.step, read.time) == (1, 100, 7)
+    assert type(read.step) is int
+    assert Lock.from_json(LOCK | {"fence": {"scalars/main.1.jsonl": 12.0}}).fence == {"scalars/main.1.jsonl": 12}
+
+
+@pytest.mark.parametrize("step", [1.5, float("inf"), float("nan"), True, "1"])
+def test_what_is_no_whole_number_is_refused(step: object) -> None:
+    with pytest.raises(InvalidError):
+        Outcome.from_json({"entry": "x", "attempt": 1, "state": "done", "job": "e", "session": 1, "step": step})
 
 
 def test_a_holder_reads_as_a_person_would_say_it() -> None:

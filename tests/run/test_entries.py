@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from collections import Counter
@@ -823,6 +824,36 @@ def test_half_an_outcome_where_links_are_refused_does_not_stop_a_recovery(run: R
     _, evaluation = run.evaluate(evaluator(run.path, fs, number=2))
     assert done_all(evaluation) == ["step_1.pt"]
     assert states(run.path, "step_1.pt") == ["lost", "done"]
+
+
+@pytest.mark.parametrize("change", [{"step": 1.0}, {"order": 1.0, "lag_steps": 2.0}])
+def test_a_standing_outcome_of_another_client_is_read_and_not_replaced(run: Run, change: dict[str, Any]) -> None:
+    run.hand_over(1)
+    run.finish()
+    _, evaluation = run.evaluate()
+    claim = next(evaluation).claim
+    evaluation._attempts.current, evaluation._closed = None, True
+    outcome = {"entry": claim.entry, "attempt": 1, "state": "done", "job": claim.job, "session": claim.session}
+    file = run.path / "evals" / "step_1.pt.1.json"
+    file.write_text(json.dumps(outcome | {"protocol": "1.0", "scores": {"acc": 0.5}} | change) + "\n")
+    end(run.path, "eval", 1, "crashed")
+    _, evaluation = run.evaluate(evaluator(run.path, number=2), best="max:acc")
+    assert done_all(evaluation) == []
+    assert json.loads(file.read_text())["scores"] == {"acc": 0.5}
+    assert [p.name for p in (run.path / "best").iterdir()] == ["step_1.pt"]
+
+
+@pytest.mark.parametrize("content", [b'{"state": "great"}\n', b"[]\n", b"garbage\n"])
+def test_an_outcome_that_nobody_understands_stays_and_its_checkpoint_gets_the_next_name(
+    run: Run, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.hand_over(1, 2)
+    run.finish()
+    (run.path / "evals" / "step_1.pt.1.json").write_bytes(content)
+    _, evaluation = run.evaluate()
+    assert sorted(done_all(evaluation)) == ["step_1~2.pt", "step_2.pt"]
+    assert (run.path / "evals" / "step_1.pt.1.json").read_bytes() == content
+    assert "step_1.pt.1.json" in caplog.text
 
 
 # What the trainer does to its own file afterwards
