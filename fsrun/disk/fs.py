@@ -12,6 +12,7 @@ import errno
 import os
 import stat as stat_module
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -75,7 +76,7 @@ class FileSystem(Protocol):
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Create a file that must not exist, write, fsync, close."""
+        """Create a file that must not exist, write, fsync, close; after an error no part of it is left."""
         ...
 
     def link(self, source: str, target: str) -> None:
@@ -256,16 +257,22 @@ class LocalFileSystem:
                 os.close(descriptor)
 
     def create(self, path: str, data: bytes) -> None:
-        """Create, write, fsync, close: all three are checked, since a full disk shows itself at any of them."""
+        """Create, write, fsync, close: a full disk shows itself at any of the last three.
+
+        After such an error the part is removed. Here, since only here is it known that it was this call that made it.
+        """
         with _stale_is_missing(path):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
             try:
-                _write_all(descriptor, data)
-                os.fsync(descriptor)
+                try:
+                    _write_all(descriptor, data)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
             except BaseException:
-                os.close(descriptor)
+                with suppress(OSError):
+                    os.unlink(path)
                 raise
-            os.close(descriptor)
 
     def link(self, source: str, target: str) -> None:
         """Link the file that ``source`` leads to; ``/proc/self/fd/<n>`` gives an open file one more name."""

@@ -17,8 +17,9 @@ from fsrun.core import codec, layout
 from fsrun.disk.fs import FileSystem
 
 NO_LINKS = frozenset(
-    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
+    {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 )
+"""What ``link`` answers where links are refused: the list of protocol.md 7."""
 _BUSY = frozenset({errno.ENOTEMPTY, errno.EBUSY, errno.EEXIST})
 
 

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import re
+import resource
 from pathlib import Path
 
 import pytest
 
 from fsrun.disk.fs import LocalFileSystem
-from fsrun.disk.store import Store
+from fsrun.disk.store import NO_LINKS, Store
 
 
 class LostReply(LocalFileSystem):
@@ -34,6 +36,13 @@ class NoLinks(LocalFileSystem):
         raise PermissionError(errno.EPERM, "no links here", target)
 
 
+class NoTemporary(NoLinks):
+    """No links, and temporaries that take no room."""
+
+    def create(self, path: str, data: bytes) -> None:
+        super().create(path, b"" if "/.tmp-" in path else data)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(LocalFileSystem(), str(tmp_path), "main", 1)
@@ -58,6 +67,36 @@ def test_where_links_are_refused_exclusive_creation_serves(tmp_path: Path) -> No
     assert store.put_if_absent("", "x", b"first\n")
     assert not store.put_if_absent("", "x", b"second\n")
     assert os.listdir(tmp_path) == ["x"]
+
+
+def test_where_links_are_refused_a_part_is_never_left_under_the_final_name(tmp_path: Path) -> None:
+    store = Store(NoTemporary(), str(tmp_path), "main", 1)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, usual[1]))  # the fifth byte fails, as on a full disk
+    try:
+        with pytest.raises(OSError, match="too large"):
+            store.put_if_absent("", "x", b"whole record\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert os.listdir(tmp_path) == []
+
+
+def test_where_links_are_refused_a_creation_that_failed_removes_nothing_of_others(tmp_path: Path) -> None:
+    class Unreachable(NoTemporary):
+        def create(self, path: str, data: bytes) -> None:
+            if path.endswith("/x"):
+                raise OSError(errno.EIO, "not opened", path)
+
+    (tmp_path / "x").write_bytes(b"")  # another one creates it just now
+    with pytest.raises(OSError, match="not opened"):
+        Store(Unreachable(), str(tmp_path), "main", 1).put_if_absent("", "x", b"mine\n")
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_links_are_refused_by_the_errors_that_the_protocol_lists() -> None:
+    text = (Path(__file__).parents[2] / "protocol.md").read_text()
+    [listed] = re.findall(r"links\s+are refused \(([A-Z, ]+)\)", text)
+    assert {getattr(errno, name) for name in listed.split(", ")} == NO_LINKS
 
 
 def test_a_link_that_failed_is_raised_and_leaves_nothing(tmp_path: Path) -> None:
