@@ -146,20 +146,18 @@ def _find(run: str, root: str | None, wait: float | None) -> str:
 
 def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
     """Join the run and evaluate entry after entry."""
-    import fsrun
     from fsrun.core.order import linger_time
     from fsrun.core.timing import Timing
     from fsrun.run.create import choose_timeout
     from fsrun.run.entries import Evaluation
+    from fsrun.run.run import join
 
     timing = Timing(choose_timeout(options["timeout"], os.environ))
     linger = linger_time(options["linger"], timing)
     if linger > options["linger"]:
         least = f"4 timeouts of {timing.timeout:g} s"
         click.echo(f"fsrun: --linger is less than {least}; it is taken as {linger:g} s", err=True)
-    parent, folder = os.path.split(path)
-    root, project = os.path.split(parent)
-    with fsrun.init(project, run_id=folder, root=root or ".", job=options["job"], timeout=options["timeout"]) as run:
+    with join(path, job=options["job"], timeout=options["timeout"]) as run:
         config = run.main_config()
         entries = run.entries(
             best=options["best"],

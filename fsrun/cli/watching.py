@@ -20,7 +20,7 @@ import click
 
 from fsrun.cli.text import clean, say
 from fsrun.core.errors import FsrunError, HeldError, NotFoundError
-from fsrun.core.ids import MAIN, portable
+from fsrun.core.ids import MAIN
 from fsrun.disk.fs import FileSystem, LocalFileSystem
 
 if TYPE_CHECKING:
@@ -55,12 +55,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a run is or will be, by the ids that its lock tells."""
+    """Where a run will be, or the folder where it is with main's newest lock."""
 
-    root: str
-    project: str
-    run: str
-    lock: Lock | None
+    root: str = ""
+    project: str = ""
+    run: str = ""
+    folder: str | None = None
+    lock: Lock | None = None
 
 
 class _Asked:
@@ -93,7 +94,6 @@ def _asked(finish: bool) -> Iterator[_Asked]:
 
 def watch(run: str, root: str | None, plan: Plan) -> int:
     """Join or create the run and hand over until the watch is over; the exit code of the command."""
-    import fsrun
     from fsrun.run.outside import OutsideQueue
     from fsrun.run.watch import FolderWatch
 
@@ -103,9 +103,8 @@ def watch(run: str, root: str | None, plan: Plan) -> int:
     complaints: list[str] = []
     with (
         _asked(plan.finish) as asked,
-        fsrun.init(place.project, run_id=place.run, root=place.root, job=job, hands_over=True, ranks="alone",
-                   capture=False) as session,
-    ):  # fmt: skip
+        _open(place, job) as session,
+    ):
         queue = OutsideQueue(fs, session.path, complaints.append)
         folder = FolderWatch(
             fs, os.path.abspath(plan.folder), plan.pattern, queue.unit, settle=plan.settle, ready=plan.ready,
@@ -119,6 +118,16 @@ def watch(run: str, root: str | None, plan: Plan) -> int:
             say("FINISHED")
         session.finish("finished")
     return 1 if failed else 0
+
+
+def _open(place: _Place, job: str) -> Run:
+    from fsrun.run.run import init, join
+
+    if place.folder is not None:
+        return join(place.folder, job=job, hands_over=True, ranks="alone", capture=False)
+    return init(
+        place.project, run_id=place.run, root=place.root, job=job, hands_over=True, ranks="alone", capture=False
+    )
 
 
 def _find(fs: LocalFileSystem, run: str, root: str | None, job: str | None) -> _Place:
@@ -137,13 +146,9 @@ def _find(fs: LocalFileSystem, run: str, root: str | None, job: str | None) -> _
         if text.count("/") == 1 and not text.startswith(("/", ".", "~")):
             project, _, name = text.partition("/")
             where = locate(root, project, name, os.environ, 0)
-            return _Place(where.root, project, name, None)
-        return _Place(*_split(os.path.abspath(os.path.expanduser(text))), None)
-    lock = newest_lock(fs, path)
-    top, project, name = _split(path)
-    if lock is not None and (portable(lock.project or ""), portable(lock.run or "")) == (project, name):
-        return _Place(top, lock.project or project, lock.run or name, lock)
-    return _Place(top, project, name, lock)
+            return _Place(where.root, project, name)
+        return _Place(*_split(os.path.abspath(os.path.expanduser(text))))
+    return _Place(folder=path, lock=newest_lock(fs, path))
 
 
 def _split(path: str) -> tuple[str, str, str]:

@@ -38,6 +38,8 @@ class Location:
     root: str
     project: str
     run: str
+    folder: str | None = None
+    """The run folder that is there already, where it was named by its path: it may have been renamed or copied."""
 
     @property
     def parent(self) -> str:
@@ -47,7 +49,7 @@ class Location:
     @property
     def path(self) -> str:
         """The run's folder."""
-        return f"{self.parent}/{ids.portable(self.run)}"
+        return self.folder or f"{self.parent}/{ids.portable(self.run)}"
 
 
 def locate(root: object, project: object, run_id: object, environ: Mapping[str, str], now_ns: int) -> Location:
@@ -98,6 +100,8 @@ def exists(fs: FileSystem, where: Location) -> bool:
 
     Goes down by listings: looking up a name that none has shown could hide it from this host for a minute.
     """
+    if where.folder is not None:
+        return list_jobs(fs, where.folder) is not None
     folder = where.root
     try:
         for name in (ids.portable(where.project), ids.portable(where.run)):
@@ -126,9 +130,10 @@ def create(fs: FileSystem, where: Location) -> None:
     After a crash: some of the folders, and no run yet; the next ``init`` goes on.
     """
     try:
-        _make_root(fs, where.root)
-        _make_named(fs, where.root, ids.portable(where.project), f"the project {where.project!r}")
-        _make_named(fs, where.parent, ids.portable(where.run), f"the run {where.run!r}")
+        if where.folder is None:
+            _make_root(fs, where.root)
+            _make_named(fs, where.root, ids.portable(where.project), f"the project {where.project!r}")
+            _make_named(fs, where.parent, ids.portable(where.run), f"the run {where.run!r}")
         store = Store(fs, where.path, ids.MAIN, 1)
         for folder in layout.RUN_FOLDERS:
             store.ensure_folder(folder)

@@ -32,15 +32,31 @@ from fsrun.run.session import open_session
 from fsrun.run.writer import ScalarWriter
 
 
-def quiet_place(arguments: Mapping[str, Any]) -> Location | None:
+def location_of(fs: FileSystem, folder: str) -> Location:
+    """Where a run is that stands in ``folder``, with the ids that main's newest lock tells.
+
+    The folder may have been renamed or copied: then its name is not what the ids would give, and it is kept as it is.
+    Raises ``InvalidError`` where this version must not write.
+    """
+    folder = os.path.abspath(folder)
+    parent, name = os.path.split(folder)
+    lock = create.newest_lock(fs, folder)
+    project, run = (lock.project, lock.run) if lock is not None else (None, None)
+    return Location(os.path.dirname(parent), project or os.path.basename(parent), run or name, folder)
+
+
+def quiet_place(arguments: Mapping[str, Any], where: Location | None = None) -> Location | None:
     """Where the run of a process is that is not the job, or None where it is.
 
     Quiet: the ranks besides the first, and a child of multiprocessing that imports the main module again. Arguments
     are checked alike on all ranks. Without ``run_id`` the run's own process alone knows its id: ``run`` is empty then.
+    ``where``: known already.
     """
     job = _check(arguments)
     if job is not None and not is_main_imported_again():
         return None
+    if where is not None:
+        return where
     where = create.locate(arguments["root"], arguments["project"], arguments["run_id"], os.environ, time.time_ns())
     return where if arguments["run_id"] is not None else replace(where, run="")
 
@@ -65,15 +81,24 @@ def _check(arguments: Mapping[str, Any]) -> str | None:
     return mine
 
 
-def open_live(arguments: Mapping[str, Any], fs: FileSystem | None = None, clock: Clock | None = None) -> LiveRun:
+def open_live(
+    arguments: Mapping[str, Any],
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+    *,
+    where: Location | None = None,
+) -> LiveRun:
     """Open the run for this process and start its threads. Raises as ``init``; tests put ``fs`` and ``clock`` in.
+
+    ``where``: known already; else ``root``, ``project`` and ``run_id`` of the arguments say it.
 
     After a crash: as ``init``.
     """
     fs, clock = fs or LocalFileSystem(), clock or SystemClock()
     job = _check(arguments) or ids.MAIN
     timing = Timing(create.choose_timeout(arguments["timeout"], os.environ))
-    where = create.locate(arguments["root"], arguments["project"], arguments["run_id"], os.environ, clock.now_ns())
+    if where is None:
+        where = create.locate(arguments["root"], arguments["project"], arguments["run_id"], os.environ, clock.now_ns())
     is_rank = job != arguments["job"]
     if job == ids.MAIN:
         create.create(fs, where)

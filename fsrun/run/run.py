@@ -19,11 +19,12 @@ from fsrun.core import ids, layout
 from fsrun.core.errors import HeldError, UsageError
 from fsrun.core.timing import FINISH_WAIT, LINGER, POLL_INTERVAL
 from fsrun.core.values import fault_of, raise_if_meant, shown
+from fsrun.disk.fs import LocalFileSystem
 from fsrun.run import create, endings
 from fsrun.run.create import Location
 from fsrun.run.live import LiveRun, failed
 from fsrun.run.notices import Notices
-from fsrun.run.opening import open_live, quiet_place
+from fsrun.run.opening import location_of, open_live, quiet_place
 from fsrun.run.recording import Recording
 
 if TYPE_CHECKING:
@@ -98,10 +99,24 @@ def init(
         "system": system,
         "environment": environment,
     }
-    quiet = quiet_place(arguments)
+    return _open(arguments)
+
+
+def join(folder: str, **options: Any) -> Run:
+    """As ``init`` with these keyword arguments, for a run that stands in ``folder``, whatever the folder is called.
+
+    For the commands, which find a run by its path. The ids are those that main's newest lock tells.
+    """
+    where = location_of(LocalFileSystem(), folder)
+    return _open({**(init.__kwdefaults__ or {}), "project": where.project, "run_id": where.run, **options}, where)
+
+
+def _open(arguments: Mapping[str, Any], where: Location | None = None) -> Run:
+    strict = arguments["strict"]
+    quiet = quiet_place(arguments, where)
     if quiet is not None:
-        return Run(quiet, job, None, strict=strict)
-    live = open_live(arguments)
+        return Run(quiet, arguments["job"], None, strict=strict)
+    live = open_live(arguments, where=where)
     return Run(live.opened.where, live.job, live, strict=strict)
 
 

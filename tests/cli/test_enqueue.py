@@ -168,6 +168,21 @@ def test_a_path_names_the_run_that_is_made(ckpt: Path, tmp_path: Path) -> None:
     assert record(path / "jobs" / "main.1.end")["status"] == "finished"
 
 
+def test_a_watcher_goes_on_with_a_run_whose_folders_were_renamed(ckpt: Path, tmp_path: Path) -> None:
+    arguments = ("--watch", ckpt, "--poll", "0.01s", "--settle", "0s", "--idle", "0.05s")
+    assert fsrun("enqueue", "vision/new", *arguments, root=tmp_path).exit_code == 0
+    moved = tmp_path / "my exps" / "my copy"
+    moved.parent.mkdir()
+    (tmp_path / "vision" / "new").rename(moved)
+    (ckpt / "step_3.pt").write_bytes(b"later")
+    result = fsrun("enqueue", moved, *arguments)
+    assert (result.exit_code, result.stdout) == (0, "step_3.pt\n"), result.stderr
+    lock = record(moved / "jobs" / "main.2.lock")
+    assert (lock["project"], lock["run"]) == ("vision", "new")
+    assert not list((tmp_path / "vision").iterdir())
+    assert [path.name for path in moved.parent.iterdir()] == ["my copy"]
+
+
 def test_with_finish_sigterm_says_that_the_trainer_is_done(ckpt: Path, tmp_path: Path) -> None:
     with watching(ckpt, tmp_path, "--finish") as process:
         assert process.stdout is not None

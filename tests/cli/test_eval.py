@@ -85,11 +85,13 @@ class Case:
             self.run.write(f"queue/{name.replace('__', '.')}", b"x" * size)
 
     @contextmanager
-    def start(self, *arguments: object, function: str | None = None) -> Iterator[subprocess.Popen[str]]:
+    def start(
+        self, *arguments: object, function: str | None = None, run: object = "big"
+    ) -> Iterator[subprocess.Popen[str]]:
         """Start ``fsrun eval big``; whatever happens, it is gone afterwards."""
         chosen = [] if function is None else ["--function", f"{self.functions}:{function}"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "fsrun", "eval", "big", *chosen, *map(str, arguments)],
+            [sys.executable, "-m", "fsrun", "eval", str(run), *chosen, *map(str, arguments)],
             cwd=self.root,
             env=environment(self.root) | {"FSRUN_TIMEOUT": "2"},
             stdin=subprocess.DEVNULL,
@@ -103,9 +105,9 @@ class Case:
             process.kill()
             process.communicate()
 
-    def eval(self, *arguments: object, function: str | None = None) -> Ended:
+    def eval(self, *arguments: object, function: str | None = None, run: object = "big") -> Ended:
         """Run ``fsrun eval big`` to its end."""
-        with self.start(*arguments, function=function) as process:
+        with self.start(*arguments, function=function, run=run) as process:
             return ended(process)
 
     def names(self, folder: str) -> list[str]:
@@ -168,6 +170,21 @@ def test_keep_says_how_many_of_the_best_stay(case: Case) -> None:
     case.trained(step_1__pt=3, step_2__pt=9, step_3__pt=5, step_4__pt=1)
     assert case.eval("--best", "min:eval/acc", "--keep", 2, function="size").code == 0
     assert case.names("best") == ["step_1.pt", "step_4.pt"]
+
+
+def test_a_run_whose_folders_were_renamed_is_evaluated_where_its_path_says(case: Case) -> None:
+    case.trained(step_1__pt=3)
+    lock = read(case.run.path / "jobs" / "main.1.lock")
+    moved = case.root / "my exps" / "my copy"
+    moved.parent.mkdir()
+    case.run.path.rename(moved)
+    before = sorted(os.listdir(case.root))
+    case.run.path = moved
+    result = case.eval(function="size", run=moved)
+    assert (result.code, result.err, case.outcomes()) == (0, "", {"step_1.pt.1": "done"})
+    mine = read(moved / "jobs" / "eval.1.lock")
+    assert (mine["project"], mine["run"]) == (lock["project"], lock["run"])
+    assert {n for n in os.listdir(case.root) if not n.startswith(".")} == {n for n in before if not n.startswith(".")}
 
 
 def test_without_a_rule_nothing_is_kept(case: Case) -> None:
