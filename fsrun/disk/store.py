@@ -46,6 +46,7 @@ class Store:
     def put_if_absent(self, folder: str, name: str, data: bytes) -> bool:
         """Publish ``folder/name`` unless it exists; True if what stands there is ours.
 
+        Raises ``OSError`` where it failed, and where nothing can tell whose it is (also ``FileExistsError``).
         After a crash: nothing, or a temporary, or the whole record; where links are refused, perhaps a part of the
         record, which every reader takes for "not yet".
         """
@@ -62,10 +63,11 @@ class Store:
             self.fs.link(temp, target)
         except OSError as error:
             if isinstance(error, FileExistsError) or error.errno not in NO_LINKS:
-                if not self._is_ours(temp, target):
-                    if isinstance(error, FileExistsError):
-                        return False
+                ours = self._is_ours(temp, target, data)
+                if ours is None or not (ours or isinstance(error, FileExistsError)):
                     raise
+                if not ours:
+                    return False
             else:
                 try:
                     self.fs.create(target, data)
@@ -74,13 +76,26 @@ class Store:
         self.fs.sync_folder(os.path.dirname(target))
         return True
 
-    def _is_ours(self, temp: str, target: str) -> bool:
-        """Whether the link happened although it was reported as failed: both names then show one inode."""
+    def _is_ours(self, temp: str, target: str, data: bytes) -> bool | None:
+        """Whether the link happened although it was reported as failed; None where nothing can tell.
+
+        Both names then show one inode. Where that cannot be asked, the bytes tell: they hold a token, or make no odds.
+        """
         try:
             mine, there = self.fs.stat(temp), self.fs.stat(target)
+            return (mine.device, mine.inode) == (there.device, there.inode)
         except OSError:
-            return False
-        return (mine.device, mine.inode) == (there.device, there.inode)
+            pass
+        try:
+            return self.fs.read(target) == data
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                return None
+        folder, _, name = target.rpartition("/")
+        try:
+            return None if name in self.fs.names(folder) else False
+        except OSError:
+            return None
 
     def replace(self, folder: str, name: str, data: bytes) -> None:
         """Publish ``folder/name`` in place of what stands there. After a crash: the old record or the new one."""

@@ -10,6 +10,7 @@ import pytest
 
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.disk.store import NO_LINKS, Store
+from support.fs import FOR_EVER, FaultFS
 
 
 class LostReply(LocalFileSystem):
@@ -60,6 +61,30 @@ def test_a_link_that_happened_without_a_reply_counts(tmp_path: Path, error: int)
     store = Store(LostReply("link", error), str(tmp_path), "main", 1)
     assert store.put_if_absent("", "x", b"mine\n")
     assert os.listdir(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("error", [errno.EEXIST, errno.EIO])
+def test_where_the_inode_cannot_be_asked_the_bytes_tell_whose_it_is(tmp_path: Path, error: int) -> None:
+    fs = FaultFS(LostReply("link", error))
+    fs.fail("stat", error=errno.EIO, times=FOR_EVER)
+    assert Store(fs, str(tmp_path), "main", 1).put_if_absent("", "x", b"mine\n")
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_where_the_inode_cannot_be_asked_other_bytes_are_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"theirs\n")
+    fs = FaultFS()
+    fs.fail("stat", error=errno.EIO, times=FOR_EVER)
+    assert not Store(fs, str(tmp_path), "main", 1).put_if_absent("", "x", b"mine\n")
+    assert (tmp_path / "x").read_bytes() == b"theirs\n"
+
+
+def test_where_nothing_tells_whose_it_is_the_error_is_raised(tmp_path: Path) -> None:
+    fs = FaultFS(LostReply("link", errno.EEXIST))
+    for operation in ("stat", "read"):
+        fs.fail(operation, error=errno.EIO, times=FOR_EVER)
+    with pytest.raises(FileExistsError):
+        Store(fs, str(tmp_path), "main", 1).put_if_absent("", "x", b"mine\n")
 
 
 def test_where_links_are_refused_exclusive_creation_serves(tmp_path: Path) -> None:

@@ -582,6 +582,7 @@ class TestFalseVerdict:
         world.falsely_close(session)
         world.fs.fail("link", match="main.2.lock", error=errno.EIO, happened=True)
         world.fs.fail("stat", error=errno.EIO)
+        world.fs.fail("read", match="main.2.lock", error=errno.EIO)
         world.fs.fail("names", match="jobs", error=errno.EIO, skip=1)
         assert not session.beat()
         assert session.beat()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from fsrun.core import layout
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.run.spill import SpillFile, SpillNote, default_folder, find_spills, import_spill
 from support import build
-from support.fs import CountingFS, FaultFS
+from support.fs import FOR_EVER, CountingFS, FaultFS
 
 pytestmark = pytest.mark.unit
 
@@ -135,6 +136,22 @@ def test_an_import_that_fails_leaves_the_spill(tmp_path: Path) -> None:
         import_spill(str(run), found, fs=fs)
     assert Path(file.path).exists()
     assert bring(run, folder) == [("scalars/main.1.s0.jsonl", 1)]
+
+
+@pytest.mark.parametrize("broken", [("stat",), ("stat", "read")])
+def test_a_piece_whose_link_lost_its_reply_is_not_imported_twice(tmp_path: Path, broken: tuple[str, ...]) -> None:
+    run, folder = make_run(tmp_path / "run", 1), tmp_path / "s"
+    spill(folder, run, build.line(1, a=1))
+    fs = FaultFS()
+    fs.fail("link", error=errno.EEXIST, happened=True)
+    for operation in broken:
+        fs.fail(operation, match="scalars/", error=errno.EIO, times=FOR_EVER)
+    [found] = find_spills(str(run), fs=fs, folder=str(folder))
+    with suppress(OSError):
+        import_spill(str(run), found, fs=fs)
+    assert bring(run, folder) in ([], [(None, 0)])
+    assert os.listdir(run.path / "scalars") == ["main.1.s0.jsonl"]
+    assert os.listdir(folder) == []
 
 
 def test_looking_for_spills_writes_nothing(tmp_path: Path) -> None:
