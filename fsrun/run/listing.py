@@ -111,11 +111,11 @@ def as_map(value: object) -> dict[str, Any]:
 
 
 def read_end(fs: FileSystem, path: str, job: str, session: int) -> tuple[dict[str, Any], str | None]:
-    """Read the end of a closed session: (record, problem). ``status`` is ``unknown`` where it says none."""
+    """Read the end of a closed session: (record, problem). ``status`` is ``crashed`` where it says none of the four."""
     end = record_at(fs, f"{path}/{layout.JOBS}/{layout.end_name(job, session)}")
     if end.get("status") in _STATUSES:
         return end, None
-    return end | {"status": "unknown"}, f"{layout.JOBS}/{layout.end_name(job, session)} cannot be read"
+    return end | {"status": "crashed"}, f"{layout.JOBS}/{layout.end_name(job, session)} cannot be read"
 
 
 def last_logged_step(fs: FileSystem, path: str, job: str, session: int) -> int | None:
@@ -166,7 +166,7 @@ def _alive(lock: Mapping[str, Any]) -> str:
 def read_job(fs: FileSystem, path: str, job: str, session: int, *, closed: bool, now_ns: int) -> dict[str, Any]:
     """Describe the newest session of a job.
 
-    ``status`` is running, finished, failed or crashed (``unknown`` where the end cannot be read). An open session
+    ``status`` is running, finished, failed or crashed, with a ``problem`` where the end cannot be read. An open session
     whose process is proved dead is crashed already, with ``closed`` false: no end was written, and it was found dead.
     """
     lock = record_at(fs, f"{path}/{layout.JOBS}/{layout.lock_name(job, session)}")

@@ -98,7 +98,8 @@ def test_hundreds_of_runs_among_damaged_ones_and_strays_are_all_listed(tmp_path:
     assert "cannot be read" in listed["project-0/run-000"]
     found = {run["id"]: run for run in json.loads(fsrun("ls", "--json", root=tmp_path).stdout)}
     assert len(found) == 300
-    assert (found["run-000"]["status"], found["run-001"]["status"]) == ("unknown", "finished")
+    assert (found["run-000"]["status"], found["run-001"]["status"]) == ("crashed", "finished")
+    assert "cannot be read" in found["run-000"]["problem"]
     assert "cannot be read" in found["run-001"]["problem"]
 
 

@@ -275,7 +275,8 @@ def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(tmp_path: Path) -> None
     run.write("evals/step_0.pt.1.json", b"[1]\n")
     run.write("best.json", b"no")
     found = show(tmp_path)
-    assert (found["run"]["status"], found["best"]) == ("unknown", None)
+    assert (found["run"]["status"], found["best"]) == ("crashed", None)
+    assert "cannot be read" in found["run"]["problem"]
     assert found["evals"][-1] | {"error": None} == found["evals"][-1]
     assert "damaged: jobs/main.1.end" in fsrun("show", "big", root=tmp_path).stdout
 
