@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fsrun.core import codec, ids
 from fsrun.core.errors import UsageError
+from fsrun.core.records import Meta
 from fsrun.core.timing import Timing
 from fsrun.core.values import INT_MAX
 
@@ -35,6 +36,29 @@ def step_of_name(name: str) -> int | None:
         if found:
             return int(found[-1]) if len(found[-1]) < 20 and int(found[-1]) <= INT_MAX else None
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What an outcome says of the entry itself (protocol.md 5.9)."""
+
+    step: int | None
+    main_session: int | None
+    order: int | None
+    """None: nobody stated one."""
+
+
+def facts_of(entry: str, meta: Meta | None, main: MainState | None = None) -> Facts:
+    """The facts of an entry: as its meta says, else by its name, else as main stood when it was claimed.
+
+    ``main`` is given by the claimant alone: who puts an outcome about another's claim cannot know where main stood.
+    """
+    step = meta.step if meta is not None and meta.step is not None else step_of_name(entry)
+    if step is None and main is not None:
+        step = main.step
+    if meta is not None:
+        return Facts(step, meta.main_session, meta.order)
+    return Facts(step, main.session or None if main is not None else None, None)
 
 
 def portable_entry(name: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from fsrun.core import queue
 from fsrun.core.errors import HeldError, NotFoundError
-from fsrun.core.order import MainState, Waiting, step_of_name
+from fsrun.core.order import MainState, Waiting, facts_of
 from fsrun.core.queue import Claim
 from fsrun.core.records import Meta, rfc3339
 from fsrun.core.retention import explain_missing
@@ -177,16 +177,13 @@ class Attempts:
         return kind, files, problem
 
     def _entry(self, claim: Claim, kind: str, files: list[dict[str, Any]], meta: Meta | None) -> Entry:
-        main = self.main()
-        step = meta.step if meta else step_of_name(claim.entry)
-        if step is None and main is not None:
-            step = main.step
+        facts = facts_of(claim.entry, meta, self.main())
         return Entry(
             self,
             claim,
-            step=step,
-            main_session=meta.main_session if meta else (main.session or None if main else None),
-            order=meta.order if meta else self._clock.now_ns(),
+            step=facts.step,
+            main_session=facts.main_session,
+            order=self._clock.now_ns() if facts.order is None else facts.order,
             kind=kind,
             files=files,
             meta=meta.to_json() if meta else None,

@@ -13,7 +13,7 @@ from functools import partial
 
 from fsrun.core import layout
 from fsrun.core.errors import HeldError
-from fsrun.core.order import MainState, Plan, Waiting, check_order, decide_end, linger_time, plan, step_of_name
+from fsrun.core.order import MainState, Plan, Waiting, check_order, decide_end, facts_of, linger_time, plan
 from fsrun.core.records import BestRule
 from fsrun.core.retention import parse_rule
 from fsrun.core.states import OutcomeState
@@ -247,9 +247,8 @@ class Evaluation(Iterator[Entry]):
 
     def _ordered(self, entry: str, has_meta: bool) -> Waiting:
         meta = places.read_meta(self._moves.unit, entry, listed=True) if has_meta else None
-        if meta is None:
-            return Waiting(entry, 1, step_of_name(entry))
-        return Waiting(entry, 1, meta.step, meta.main_session or 0, meta.order)
+        facts = facts_of(entry, meta)
+        return Waiting(entry, 1, facts.step, facts.main_session or 0, facts.order or 0)
 
     def _forget(self, waiting: Waiting) -> None:
         """A plain writer may use its name for something else."""

@@ -125,10 +125,8 @@ def read_outcome(runs: Store, entry: str, attempt: int) -> Outcome | None:
 
 def known_facts(unit: Store, entry: str) -> dict[str, Any]:
     """The fields of an outcome that are known without its claimant."""
-    meta = read_meta(unit, entry)
-    if meta is None:
-        return {"step": order.step_of_name(entry)}
-    return {"step": meta.step, "main_session": meta.main_session, "order": meta.order}
+    facts = order.facts_of(entry, read_meta(unit, entry))
+    return {"step": facts.step, "main_session": facts.main_session, "order": facts.order or 0}
 
 
 def reserve(unit: Store, meta: Meta) -> str:

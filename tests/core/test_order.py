@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from fsrun.core import codec, ids, order
 from fsrun.core.errors import UsageError
 from fsrun.core.order import MainState, Plan, Waiting
+from fsrun.core.records import Meta
 from fsrun.core.timing import Timing
 
 
@@ -29,6 +32,30 @@ from fsrun.core.timing import Timing
 )
 def test_a_step_is_read_from_a_name(name: str, step: int | None) -> None:
     assert order.step_of_name(name) == step
+
+
+META = Meta(entry="a", kind="file", main_session=2, order=7)
+MAIN = MainState(3, "running", 40)
+
+
+@pytest.mark.parametrize(
+    ("name", "meta", "main", "facts"),
+    [
+        ("step_5.pt", replace(META, step=9), MAIN, (9, 2, 7)),
+        ("step_5.pt", META, MAIN, (5, 2, 7)),
+        ("best.pt", META, MAIN, (40, 2, 7)),
+        ("best.pt", META, None, (None, 2, 7)),
+        ("step_5.pt", None, MAIN, (5, 3, None)),
+        ("best.pt", None, MAIN, (40, 3, None)),
+        ("best.pt", None, MainState(0, "unknown"), (None, None, None)),
+        ("step_5.pt", None, None, (5, None, None)),
+    ],
+)
+def test_the_facts_of_an_entry_are_its_metas_then_its_names_then_mains_at_the_claim(
+    name: str, meta: Meta | None, main: MainState | None, facts: tuple[int | None, ...]
+) -> None:
+    found = order.facts_of(name, meta, main)
+    assert (found.step, found.main_session, found.order) == facts
 
 
 @pytest.mark.parametrize(

@@ -683,6 +683,26 @@ def test_scores_that_come_after_the_entry_was_given_to_another_are_dropped(run: 
     assert "taken for dead" in context.warnings[0]
 
 
+def test_who_recovers_a_claim_leaves_out_where_main_stood_and_the_next_claimant_states_it(run: Run) -> None:
+    claimed = run.path / "claimed" / "eval.1" / "1"
+    claimed.mkdir(parents=True)
+    for name in ("handpicked", "step_7.pt"):
+        (claimed / name).write_bytes(b"weights")
+    lock(run.path, "eval", 1)
+    end(run.path, "eval", 1, "crashed")
+    run.finish()
+    context = evaluator(run.path, number=2)
+    context.main = (1, "finished", 9)
+    assert len(done_all(run.evaluate(context)[1])) == 2
+    facts = {key: (o.state, o.step, o.main_session) for key, o in outcomes(run.path).items()}
+    assert facts == {
+        ("handpicked", 1): ("lost", None, None),
+        ("handpicked", 2): ("done", 9, 1),
+        ("step_7.pt", 1): ("lost", 7, None),
+        ("step_7.pt", 2): ("done", 7, 1),
+    }
+
+
 def test_a_fenced_evaluator_ends_quietly_and_an_outcome_it_got_in_counts(run: Run) -> None:
     run.hand_over(1, 2)
     context, evaluation = run.evaluate()
