@@ -71,6 +71,11 @@ def lock_name(job: str, session: int) -> str:
     return f"{job}.{session}.lock"
 
 
+def session_key(job: str, session: int) -> str:
+    """How a record names a session of a run."""
+    return f"{job}.{session}"
+
+
 def end_name(job: str, session: int) -> str:
     """Name in ``jobs/`` of the record that closed a session."""
     return f"{job}.{session}.end"

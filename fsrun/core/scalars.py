@@ -91,6 +91,8 @@ class Sessions:
     """(job, session) -> bytes that count, by path, as the lock of the next session states them."""
     groups: dict[tuple[str, int], int] = field(default_factory=dict)
     """(job, session) -> first session of those that ``continues`` joins."""
+    tokens: dict[str, str] = field(default_factory=dict)
+    """``<job>.<session>`` -> token of its lock."""
 
     def limit(self, source: Source) -> int | None:
         """Bytes of a source that count; None: all complete lines. Pieces of a spill stand outside the fence."""
@@ -110,12 +112,25 @@ def read_sessions(locks: Iterable[Lock]) -> Sessions:
     """Read the locks of a run. A lock that is missing states no fence and joins nothing."""
     fences: dict[tuple[str, int], Mapping[str, int]] = {}
     groups: dict[tuple[str, int], int] = {}
+    tokens: dict[str, str] = {}
     for lock in sorted(locks, key=lambda lock: (lock.job, lock.session)):
+        tokens[layout.session_key(lock.job, lock.session)] = lock.token
         if lock.fence is not None:
             fences[lock.job, lock.session - 1] = lock.fence
         before = (lock.job, lock.session - 1)
         groups[lock.job, lock.session] = groups.get(before, before[1]) if lock.continues else lock.session
-    return Sessions(fences, groups)
+    return Sessions(fences, groups, tokens)
+
+
+def is_made_of(stated: Mapping[str, str], paths: Iterable[str], tokens: Mapping[str, str]) -> bool:
+    """Whether a data.parquet that states these tokens, and consumed the logs ``paths``, was made of this very run.
+
+    ``tokens``: of the run's locks, as ``Sessions`` has them. A lock that has gone says nothing against the file.
+    """
+    consumed = {layout.session_key(s.job, s.session) for s in map(parse_source, paths) if s is not None}
+    if any(stated.get(key) != tokens[key] for key in tokens.keys() & (stated.keys() | consumed)):
+        return False
+    return not tokens or not stated or not tokens.keys().isdisjoint(stated)
 
 
 def main_cuts(first_steps: Mapping[int, int]) -> dict[int, int]:

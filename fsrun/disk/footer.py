@@ -16,6 +16,7 @@ import orjson
 
 from fsrun.core import layout
 from fsrun.core.records import MAJOR, PROTOCOL, major
+from fsrun.core.scalars import is_made_of
 from fsrun.disk.fs import FileSystem
 
 KEY = b"fsrun"
@@ -41,6 +42,8 @@ class Consumed:
     """Lines and values that were skipped as faulty, by path."""
     plain: bool = False
     """No row replaces or voids another: the rows as they are count."""
+    tokens: dict[str, str] = field(default_factory=dict)
+    """``<job>.<session>`` -> token of its lock: which run it was made of."""
 
     def encode(self) -> bytes:
         """Bytes of the metadata."""
@@ -53,6 +56,7 @@ class Consumed:
                 "others": sorted(self.others),
                 "skipped": self.skipped,
                 "plain": self.plain,
+                "tokens": self.tokens,
             }
         )
 
@@ -79,13 +83,14 @@ class Consumed:
             taken = {str(key): (session, int(order)) for key, (session, order) in handed_over.items()}
         except (TypeError, ValueError):
             return None
-        others, skipped = value.get("others"), value.get("skipped")
+        others, skipped, tokens = value.get("others"), value.get("skipped"), value.get("tokens")
         return cls(
             sources=sources,
             outcomes=taken,
             others=frozenset(map(str, others)) if isinstance(others, list) else frozenset(),
             skipped=skipped if _is_sizes(skipped) else {},
             plain=value.get("plain") is True,
+            tokens={key: str(token) for key, token in tokens.items()} if isinstance(tokens, dict) else {},
         )
 
 
@@ -93,8 +98,11 @@ def _is_sizes(value: object) -> TypeGuard[dict[str, int]]:
     return isinstance(value, dict) and all(type(n) is int and n >= 0 for n in value.values())
 
 
-def consumed_by(fs: FileSystem, run_dir: str) -> Mapping[str, int]:
-    """Bytes that the data.parquet of a run has consumed of each log; empty where there is none to be read."""
+def consumed_by(fs: FileSystem, run_dir: str, tokens: Mapping[str, str]) -> Mapping[str, int]:
+    """Bytes that the data.parquet of a run has consumed of each log; empty where there is none to be read.
+
+    ``tokens``: of locks of the run (``core.scalars.Sessions``); a file that was made of another run is none.
+    """
     if layout.DATA not in fs.names(run_dir):
         return {}
     try:
@@ -106,7 +114,9 @@ def consumed_by(fs: FileSystem, run_dir: str) -> Mapping[str, int]:
     finally:
         os.close(descriptor)
     consumed = None if footer is None else Consumed.decode(find_value(footer, KEY))
-    return {} if consumed is None else consumed.sources
+    if consumed is None or not is_made_of(consumed.tokens, consumed.sources, tokens):
+        return {}
+    return consumed.sources
 
 
 def _read_footer(descriptor: int) -> bytes | None:

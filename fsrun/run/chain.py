@@ -130,13 +130,19 @@ def fence_of(store: Store, job: str, session: int, counted: Counted | None) -> d
     listed: dict[str, set[str]] = {"": set(store.names(""))}
     taken: Mapping[str, int] = {}
     if layout.DATA in listed[""]:
-        taken = (counted or consumed_by)(store.fs, store.root)
+        taken = counted(store.fs, store.root) if counted else _consumed(store, job, session)
     complete: dict[str, int] = {}
     for folder, name in layout.session_logs(job, session):
         if name in _listing(store, folder, listed):
             path = layout.join(folder, name)
             complete[path] = _complete_size(store.fs, store.path(path), max(ended.get(path, 0), taken.get(path, 0)))
     return sessions.plan_fence(job, session, complete, ended, taken)
+
+
+def _consumed(store: Store, job: str, session: int) -> Mapping[str, int]:
+    """What the data.parquet of this run has consumed; that of another run (a mixed-up copy) says nothing here."""
+    lock = read_lock(store, job, session)
+    return consumed_by(store.fs, store.root, {} if lock is None else {layout.session_key(job, session): lock.token})
 
 
 def _listing(store: Store, folder: str, listed: dict[str, set[str]]) -> set[str]:

@@ -8,9 +8,8 @@ Leaves to others: which of the points count (``run.points``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -24,6 +23,7 @@ from fsrun.core.scalars import (
     Problem,
     Sessions,
     Source,
+    is_made_of,
     outcome_points,
     parse_source,
     read_sessions,
@@ -181,7 +181,9 @@ class Loader:
             table=table if counted else standing(in_order(table), evals.keys().__contains__),
             sessions=sessions,
             base=base,
-            consumed=Consumed(sources=positions, outcomes=outcomes, others=others, skipped=skipped),
+            consumed=Consumed(
+                sources=positions, outcomes=outcomes, others=others, skipped=skipped, tokens=sessions.tokens
+            ),
             lined=frozenset(lined & evals.keys()),
             main_groups=len(mains),
             counted=counted,
@@ -206,7 +208,10 @@ class Loader:
             return None, []
         try:
             consumed = segment.consumed
-            if not may_use(consumed.sources, sessions, listed, self._size):
+            if not is_made_of(consumed.tokens, consumed.sources, sessions.tokens):
+                self.problems.add(layout.DATA, None, "was made of another run; the logs are read instead")
+                return None, []
+            if not may_use(consumed.sources, sessions, listed, self._has_grown):
                 return None, []
             table = segment.read(tags)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -218,11 +223,9 @@ class Loader:
             self.problems.add(path, None, f"{count} lines or values were skipped when {layout.DATA} was made")
         return consumed, [table]
 
-    def _size(self, source: Source) -> int:
-        try:
-            return self.fs.stat(self.path(source.path)).size
-        except FileNotFoundError:
-            return 0
+    def _has_grown(self, source: Source, sessions: Sessions, start: int) -> bool:
+        """Whether there are complete lines that count behind byte ``start``; a torn one will never be one."""
+        return next(iter(self.pieces(source, sessions, start)), None) is not None
 
     def outcome_keys(self) -> dict[str, str]:
         """The outcomes that stand: key -> name in ``evals/``."""
@@ -299,7 +302,12 @@ def _lock_names(names: Iterable[str]) -> set[str]:
     return {name for name in names if name.endswith(".lock")}
 
 
-def may_use(consumed: Mapping[str, int], sessions: Sessions, listed: Sequence[Source], size: Any) -> bool:
+def may_use(
+    consumed: Mapping[str, int],
+    sessions: Sessions,
+    listed: Sequence[Source],
+    has_grown: Callable[[Source, Sessions, int], bool],
+) -> bool:
     """Whether a data.parquet that consumed these bytes can stand for the beginning of the logs.
 
     Not if it consumed more than a fence allows; nor if a session's log, or an earlier piece of its spill, has grown
@@ -317,8 +325,6 @@ def may_use(consumed: Mapping[str, int], sessions: Sessions, listed: Sequence[So
     for source in listed:
         last = pieces.get((source.job, source.session))
         if last is not None and source.piece < last:
-            limit = sessions.limit(source)
-            there = size(source)
-            if (there if limit is None else min(there, limit)) > consumed.get(source.path, 0):
+            if has_grown(source, sessions, consumed.get(source.path, 0)):
                 return False
     return True

@@ -10,6 +10,7 @@ from fsrun.core.scalars import (
     Source,
     as_step,
     as_value,
+    is_made_of,
     is_void,
     main_cuts,
     outcome_points,
@@ -158,3 +159,27 @@ def test_anything_else_is_no_step(value: object) -> None:
 def test_a_problem_names_file_and_line() -> None:
     assert str(Problem("scalars/main.1.jsonl", 3, "no JSON")) == "scalars/main.1.jsonl:3: no JSON"
     assert str(Problem("data.parquet", None, "damaged")) == "data.parquet: damaged"
+
+
+TOKENS = {"main.1": "a", "eval.1": "b"}
+CONSUMED = ["scalars/main.1.jsonl", "scalars/eval.1.s0.jsonl", "other"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "tokens", "fits"),
+    [
+        (TOKENS, TOKENS, True),
+        (TOKENS, {**TOKENS, "main.2": "c"}, True),
+        (TOKENS, {"main.1": "a"}, True),
+        (TOKENS, {}, True),
+        ({}, {}, True),
+        (TOKENS, {"main.1": "a", "eval.1": "c"}, False),
+        ({"main.1": "a"}, TOKENS, False),
+        ({}, TOKENS, False),
+        (TOKENS, {"eval.2": "b"}, False),
+    ],
+)
+def test_a_data_parquet_fits_where_no_lock_contradicts_it(
+    stated: dict[str, str], tokens: dict[str, str], fits: bool
+) -> None:
+    assert is_made_of(stated, CONSUMED, tokens) == fits

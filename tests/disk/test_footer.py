@@ -66,7 +66,7 @@ def test_a_damaged_footer_is_no_error(data: st.DataObject) -> None:
 @pytest.mark.parametrize("length", [0, 1, 12, 2**31, 2**32 - 1])
 def test_a_footer_of_a_length_that_cannot_be_is_none(tmp_path: Path, length: int) -> None:
     (tmp_path / "data.parquet").write_bytes(b"PAR1" + length.to_bytes(4, "little") + b"PAR1")
-    assert consumed_by(FS, str(tmp_path)) == {}
+    assert consumed_by(FS, str(tmp_path), {}) == {}
 
 
 @pytest.mark.multiprocess

@@ -54,6 +54,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
     st.dictionaries(texts, st.tuples(st.one_of(st.none(), st.integers(1, 9)), st.integers(0, 2**62)), max_size=3),
     st.frozensets(texts, max_size=3),
     st.booleans(),
+    st.dictionaries(texts, texts, max_size=3),
 )
 def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory,
@@ -62,9 +63,10 @@ def test_what_is_written_is_read(
     outcomes: dict[str, tuple[int | None, int]],
     others: frozenset[str],
     plain: bool,
+    tokens: dict[str, str],
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
-    consumed = Consumed(sources=sizes, outcomes=outcomes, others=others, skipped=sizes, plain=plain)
+    consumed = Consumed(sources=sizes, outcomes=outcomes, others=others, skipped=sizes, plain=plain, tokens=tokens)
     write(folder, from_points(rows), consumed)
     segment = open_segment(FS, str(folder))
     assert segment is not None
@@ -127,7 +129,7 @@ def test_a_smooth_series_takes_at_most_nine_bytes_a_point(tmp_path: Path) -> Non
 def test_a_file_that_is_no_parquet_is_none(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "data.parquet").write_bytes(data)
     assert open_segment(FS, str(tmp_path)) is None
-    assert consumed_by(FS, str(tmp_path)) == {}
+    assert consumed_by(FS, str(tmp_path), {}) == {}
 
 
 @pytest.mark.unit
@@ -179,14 +181,14 @@ def test_a_file_of_another_program_may_lack_what_is_optional_and_have_more(tmp_p
     assert segment.read(frozenset(["b"])).to_pylist() == [
         {"job": "main", "tag": "b", "step": 2, "time": None, "value": 2.0, "session": 1, "entry": None}
     ]
-    assert consumed_by(FS, str(tmp_path)) == {"scalars/main.1.jsonl": 9}
+    assert consumed_by(FS, str(tmp_path), {}) == {"scalars/main.1.jsonl": 9}
     segment.close()
 
 
 @pytest.mark.unit
 def test_a_data_parquet_that_no_listing_shows_is_not_looked_up(tmp_path: Path) -> None:
     fs = CountingFS()
-    assert consumed_by(fs, str(tmp_path)) == {}
+    assert consumed_by(fs, str(tmp_path), {}) == {}
     assert fs.counts == {"names": 1}
 
 

@@ -50,6 +50,7 @@ def test_it_holds_all_values_and_says_what_it_consumed(run: RunFolder) -> None:
         "others": ["Z.1"],
         "skipped": {"scalars/main.1.jsonl": 1},
         "plain": False,
+        "tokens": {"eval.1": "00000001token", "main.1": "00000001token"},
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import fsrun
 from fsrun.disk.fs import LocalFileSystem
-from fsrun.run.compact import compact
+from fsrun.run.compact import compact, is_current
 from fsrun.run.reader import RunReader
 from support import build
 from support.build import RunFolder
@@ -213,6 +213,27 @@ def test_a_log_that_grew_behind_a_spill_that_was_compacted_is_read_in_its_order(
     compact(str(run))
     run.log("main", 1, build.lines([2, 3]))
     assert values(RunReader(str(run))) == [(1, 10), (2, 20), (3, 3)]
+
+
+def test_a_torn_line_before_a_spill_keeps_no_data_parquet_from_use(run: RunFolder) -> None:
+    run.session("main", 1, build.lines(range(5)), b'{"step":5,')
+    run.log("main", 1, build.lines([5]), piece=0)
+    compact(str(run))
+    assert is_current(str(run)) is None
+    assert len(values(RunReader(str(run)))) == 6
+
+
+def test_the_data_parquet_of_another_run_is_said_and_not_read(run: RunFolder, tmp_path: Path) -> None:
+    other = build.run(tmp_path / "other")
+    for made, scale in ((run, 1), (other, 2)):
+        made.session("main", 1, build.lines(range(5), scale=scale), token=f"{scale:08d}token")
+        compact(str(made))
+    shutil.copy(other.path / "data.parquet", run.path / "data.parquet")
+    reader = RunReader(str(run))
+    assert values(reader) == [(step, step) for step in range(5)]
+    assert ["data.parquet: was made of another run; the logs are read instead"] == [str(p) for p in reader.problems]
+    compact(str(run))
+    assert is_current(str(run)) is None
 
 
 def test_tails_are_added_to_data_parquet(run: RunFolder) -> None:

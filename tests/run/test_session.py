@@ -18,10 +18,13 @@ from fsrun.core.records import End, Holder, Lock
 from fsrun.core.timing import Timing
 from fsrun.disk import identity
 from fsrun.disk.clock import SystemClock
+from fsrun.disk.footer import Consumed
 from fsrun.disk.fs import FileSystem, LocalFileSystem
+from fsrun.disk.segments import encode
 from fsrun.disk.store import Store
 from fsrun.run import succession
 from fsrun.run.chain import fence_of, look, read_end, read_lock
+from fsrun.run.points import from_points
 from fsrun.run.session import Session, close_session, open_session
 from support.clock import FakeClock
 from support.fs import WRITES, CountingFS, Crash, FaultFS
@@ -811,6 +814,15 @@ class TestFence:
         world.store.fs.create(f"{world.path}/data.parquet", b"")
         assert fence_of(world.store, "main", 1, lambda fs, path: {LOG: 40}) == {LOG: 40}
         assert fence_of(world.store, "main", 1, None) == {LOG: 30}
+
+    def test_what_the_data_parquet_of_another_run_consumed_does_not_count(self, world: World) -> None:
+        session = world.open()
+        world.log(b"{}\n")
+        session.close({"status": "finished", "sizes": {LOG: 3}})
+        for token, fence in ((session.token, 40), ("0123456789", 3)):
+            consumed = Consumed(sources={LOG: 40}, tokens={"main.1": token})
+            Path(world.path, "data.parquet").write_bytes(encode(from_points([]), consumed).to_pybytes())
+            assert fence_of(world.store, "main", 1, None) == {LOG: fence}
 
     def test_a_log_of_many_pieces_is_counted_whole(self, world: World) -> None:
         session = world.open()

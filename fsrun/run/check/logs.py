@@ -164,12 +164,14 @@ def _check_data(picture: Picture, folders: set[str]) -> None:
 
     if not picture.all_closed():
         return
-    snapshot = Loader(picture.fs, picture.path).load()
+    loader = Loader(picture.fs, picture.path)
+    snapshot = loader.load()
     if snapshot.compacted or (snapshot.base is None and not snapshot.table.num_rows):
         return
     if layout.DATA not in folders:
         what = "is missing"
     else:
-        what = "cannot be used" if snapshot.base is None else "does not hold all that counts"
+        reasons = [problem.reason for problem in loader.problems.found if problem.path == layout.DATA]
+        what = "does not hold all that counts" if snapshot.base else reasons[0] if reasons else "cannot be used"
     fix = Fix(6, "build it from the logs", lambda: build_data(picture))
     picture.report("warning", layout.DATA, "6.9", what, "fsrun compact, or fsrun check --fix", fix=fix)
