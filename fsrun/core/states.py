@@ -1,6 +1,8 @@
-"""The state machines of the protocol as tables (protocol.md 4 and 5): the code runs them, the tests enumerate them.
+"""The state machines of the protocol (protocol.md 4 and 5).
 
-A session is opened by a lock and closed by an end. An entry is where it stands: a place, not a field.
+A session is opened by a lock and closed by an end. An entry is where it stands: a place, not a field. The code asks
+``destination`` where an entry goes. Of a session it asks nobody: names that are put if absent and renamed hold it to
+``SESSION_TABLE``, and the tests hold every step of the session model to that.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ SESSION_TABLE: Final[dict[tuple[SessionState, SessionEvent], SessionState]] = {
     (SessionState.OPEN, SessionEvent.BEAT): SessionState.OPEN,
     (SessionState.OPEN, SessionEvent.END): SessionState.CLOSED,
 }
-"""Every other pair is refused. Session n+1 may be locked only when n is closed."""
+"""Every other pair is refused. Session n+1 may be locked only when n is closed.
+
+Stated for readers and tests: what a listing says of a session is ``sessions.Chain.state``.
+"""
 
 
 class Place(Enum):

@@ -111,7 +111,7 @@ def test_a_name_called_invalid_is_not(kind: str, name: str) -> None:
     assert not NAMES[kind](name)
 
 
-def test_the_session_table_is_the_one_that_the_code_runs() -> None:
+def test_the_session_table_is_the_one_that_the_session_model_is_held_to() -> None:
     rows = re.findall(r"^\| (absent|open|closed) \| (\w+) \| (\w+) \| (\w+) \|$", TEXT, re.M)
     events = (states.SessionEvent.LOCK, states.SessionEvent.BEAT, states.SessionEvent.END)
     said = {

@@ -27,6 +27,7 @@ from fsrun.core.sessions import (
     standing,
     taken_name,
 )
+from fsrun.core.states import SESSION_TABLE, SessionEvent
 from fsrun.core.timing import Timing
 
 JOB = "main"
@@ -266,11 +267,32 @@ def check(world: World, protection: int) -> None:
             assert p.session in world.true_ends, f"a true end was lost: {world}"
 
 
+EVENTS = {"lock": SessionEvent.LOCK, "beat": SessionEvent.BEAT, "end": SessionEvent.END}
+
+
+@cache
+def check_step(before: Names, after: Names) -> frozenset[SessionEvent]:
+    """What one step does to any session is in the table; returns what happened."""
+    was, now = chain_of(before), chain_of(after)
+    happened: dict[int, SessionEvent] = {}
+    for file in map(layout.parse_job_file, after - before):
+        # The first beat stands before the lock, and a beat that is taken away is no beat: neither is an event.
+        if file is not None and file.kind in EVENTS and (file.kind, file.count) != ("beat", 0):
+            assert file.session not in happened, f"two events in one step: {sorted(before)} -> {sorted(after)}"
+            happened[file.session] = EVENTS[file.kind]
+    for session in range(1, max(was.highest, now.highest) + 1):
+        event, old = happened.get(session), was.state(session)
+        expected = old if event is None else SESSION_TABLE.get((old, event))
+        assert now.state(session) is expected, f"{old} and {event} is not in the table: {before} -> {after}"
+    return frozenset(happened.values())
+
+
 def explore(start: World, *, limit: int, goals: dict[str, str], protection: int = 2) -> int:
     """Visit every state; ``goals`` (pc -> what it means) must each be reached by some process. Returns how many."""
     seen = {start}
     todo = [start]
     reached: set[str] = set()
+    events: set[SessionEvent] = set()
     while todo:
         world = todo.pop()
         check(world, protection)
@@ -279,9 +301,12 @@ def explore(start: World, *, limit: int, goals: dict[str, str], protection: int 
         following = [s for i in range(len(world.processes)) for s in steps(world, i, limit)]
         following.append(tick(world))
         for after in following:
+            if after.names != world.names:
+                events |= check_step(world.names, after.names)
             if after not in seen and chain_of(after.names).highest <= limit:
                 seen.add(after)
                 todo.append(after)
+    reached.update(event.value for event in events)
     missing = [meaning for goal, meaning in goals.items() if goal not in reached]
     assert not missing, f"never reached in {len(seen)} states: {missing}"
     return len(seen)
@@ -301,7 +326,7 @@ def test_a_holder_that_stalls_anywhere_and_one_that_wants_the_job() -> None:
         "hold 2": "a second session is held",
         "beat 0": "a false verdict lets the holder open the next session",
         "done": "the holder ends with its true status",
-    }
+    } | {event.value: "every event of the table happens" for event in SessionEvent}
     states = explore(start, limit=3, goals=goals)
     assert states > 50_000, f"{states} states"
 
@@ -318,6 +343,13 @@ def test_three_starts_at_once_have_one_winner() -> None:
     start = World(frozenset(), frozenset(), (), frozenset(), (Process("look", watches=False),) * 3)
     states = explore(start, limit=1, goals={"hold 1": "one holds it", "look": "the others look again"})
     assert states > 1_000, f"{states} states"
+
+
+@pytest.mark.parametrize("put", [layout.lock_name(JOB, 1), layout.beat_name(JOB, 1, token(0, 1), 2)])
+def test_a_step_that_the_table_refuses_is_noticed(put: str) -> None:
+    closed = frozenset([layout.lock_name(JOB, 1), layout.end_name(JOB, 1)])
+    with pytest.raises(AssertionError, match="not in the table"):
+        check_step(closed - {put}, closed | {put})
 
 
 def test_the_explorer_notices_a_protection_that_lasts_too_long() -> None:
