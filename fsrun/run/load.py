@@ -324,7 +324,7 @@ def may_use(
             pieces[key] = max(source.piece, pieces.get(key, -1))
     for source in listed:
         last = pieces.get((source.job, source.session))
-        if last is not None and source.piece < last:
-            if has_grown(source, sessions, consumed.get(source.path, 0)):
-                return False
+        behind = last is not None and source.piece < last
+        if behind and has_grown(source, sessions, consumed.get(source.path, 0)):
+            return False
     return True

@@ -231,7 +231,7 @@ def test_the_data_parquet_of_another_run_is_said_and_not_read(run: RunFolder, tm
     shutil.copy(other.path / "data.parquet", run.path / "data.parquet")
     reader = RunReader(str(run))
     assert values(reader) == [(step, step) for step in range(5)]
-    assert ["data.parquet: was made of another run; the logs are read instead"] == [str(p) for p in reader.problems]
+    assert [str(p) for p in reader.problems] == ["data.parquet: was made of another run; the logs are read instead"]
     compact(str(run))
     assert is_current(str(run)) is None
 
