@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,11 +137,10 @@ def wait_until_same(
     files: Iterable[Mapping[str, Any]],
     *,
     limit: float = VISIBLE_WAIT,
-    during: Callable[[], object] = lambda: None,
 ) -> Difference | None:
     """Compare again until nothing is missing or short, for ``limit`` seconds at most; what is still different, or None.
 
-    Network file systems show files to other hosts up to 60 s late. ``during`` is called between looks.
+    Network file systems show files to other hosts up to 60 s late.
     """
     items = list(files)
     start = clock.monotonic()
@@ -149,5 +148,4 @@ def wait_until_same(
         difference = compare(fs, path, items)
         if difference is None or not difference.late or clock.monotonic() - start >= limit:
             return difference
-        during()
         clock.sleep(VISIBLE_POLL)

@@ -37,10 +37,9 @@ class Claims:
 class Recovery:
     """Looks at claims and sessions, one look at a time; several processes may do so at once."""
 
-    def __init__(self, moves: Moves, me: Holder, *, watch_main: bool = True) -> None:
+    def __init__(self, moves: Moves, me: Holder) -> None:
         self._moves = moves
         self._me = me
-        self._watch_main = watch_main
         self._watches: dict[tuple[str, int], tuple[Watch, Lock | None]] = {}
         self._hands_over: dict[tuple[str, int], bool] = {}
         self.interval = moves.session.timing.beat_interval
@@ -57,8 +56,6 @@ class Recovery:
         own = [c for c in standing if c.owner == (session.job, session.number)]
         found = [c for c in standing if c.owner != (session.job, session.number)]
         self.interval = session.timing.beat_interval
-        if not found and not self._watch_main:
-            return Claims(own, [])
         chains = self._chains({c.owner for c in found})
         left: list[Claim] = []
         for claim in found:
@@ -83,10 +80,9 @@ class Recovery:
         ended = clock.monotonic()
         main = chains.get(MAIN)
         watched = set(owners)
-        if self._watch_main and main is not None and not main.closed:
+        if main is not None and not main.closed:
             watched.add((MAIN, main.highest))
-        if self._watch_main:
-            watched |= self._coming(chains)
+        watched |= self._coming(chains)
         for key in [key for key in self._watches if key not in watched]:
             del self._watches[key]
         closed = False

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from fsrun.core import layout
 from fsrun.core.ids import MAIN
 from fsrun.core.queue import Claim
 from fsrun.disk.fs import LocalFileSystem
@@ -43,8 +42,3 @@ def look(path: str) -> Seen:
         done=[outcome for outcome in outcomes if outcome["state"] == "done"],
         held=held[0] if held else None,
     )
-
-
-def outcome_file(path: str, entry: str, attempt: int) -> str:
-    """Path of an outcome."""
-    return os.path.join(path, layout.EVALS, layout.outcome_name(entry, attempt))
