@@ -75,5 +75,7 @@ def is_current(run_dir: str, fs: FileSystem | None = None) -> str | None:
         return None
     if snapshot.base is not None:
         return "lacks what was logged or evaluated since it was made"
+    if layout.DATA not in loader.fs.names(run_dir):
+        return "is missing"
     reasons = [p.reason for p in loader.problems.found if p.path == layout.DATA]
-    return reasons[0] if reasons else "is missing, or consumed more of a log than a fence allows"
+    return reasons[0] if reasons else "consumed more of a log than a fence allows"

@@ -29,7 +29,7 @@ def check_logs(picture: Picture) -> None:
     complete |= check_indexes(picture, held, folders)
     _check_sizes(picture, complete)
     _check_spills(picture)
-    _check_data(picture, folders)
+    _check_data(picture)
 
 
 def _system_folders(picture: Picture, folders: set[str]) -> list[str]:
@@ -158,20 +158,12 @@ def _check_spills(picture: Picture) -> None:
         picture.report("warning", found.path, "4.9", message, "fsrun check --fix on this host", fix=fix)
 
 
-def _check_data(picture: Picture, folders: set[str]) -> None:
+def _check_data(picture: Picture) -> None:
     """Whether data.parquet holds all that counts, once every job is closed."""
-    from fsrun.run.load import Loader
+    from fsrun.run.compact import is_current
 
-    if not picture.all_closed():
+    what = is_current(picture.path, picture.fs) if picture.all_closed() else None
+    if what is None:
         return
-    loader = Loader(picture.fs, picture.path)
-    snapshot = loader.load()
-    if snapshot.compacted or (snapshot.base is None and not snapshot.table.num_rows):
-        return
-    if layout.DATA not in folders:
-        what = "is missing"
-    else:
-        reasons = [problem.reason for problem in loader.problems.found if problem.path == layout.DATA]
-        what = "does not hold all that counts" if snapshot.base else reasons[0] if reasons else "cannot be used"
     fix = Fix(6, "build it from the logs", lambda: build_data(picture))
     picture.report("warning", layout.DATA, "6.9", what, "fsrun compact, or fsrun check --fix", fix=fix)
