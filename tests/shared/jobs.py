@@ -179,6 +179,21 @@ def peek(root: str) -> None:
         time.sleep(0.2)
 
 
+def daemon(root: str) -> None:
+    """The daemon over all runs of ROOT; its lines are JSON too."""
+    from fsrun.cli import main
+
+    main(["daemon", root, "--json"])
+
+
+def end_watcher(root: str, name: str) -> None:
+    """Say when NAME appears in jobs/."""
+    say(watching=True)
+    while name not in LocalFileSystem().names(f"{root}/p/r/jobs"):
+        time.sleep(0.02)
+    say(ended=name, at=CLOCK.monotonic())
+
+
 def digest(folder: str) -> str:
     """A digest of the names and bytes below a folder."""
     total = hashlib.sha256()
@@ -245,6 +260,8 @@ ROLES = {
     "evaluator": evaluator,
     "reader": reader,
     "peek": peek,
+    "daemon": daemon,
+    "end-watcher": end_watcher,
     "hand-over": hand_over,
     "inspect": inspect,
     "put": put,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import itertools
-import os
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,15 +34,16 @@ class Site:
         self.offsets = {name: bed.hosts[name].offset() for name in bed.clients}
 
     def start(self, host: str, role: str, *arguments: object, arrow: bool = False) -> Process:
-        """Start a role of ``jobs`` on a host. Without ``arrow`` it cannot load pyarrow, which takes seconds there."""
-        paths = [REPO] if arrow else [REPO / "tests/support/without_arrow", REPO]
+        """Start a role of ``jobs`` on a host. Without ``arrow`` no data.parquet is built, which takes seconds there."""
         env = {
             "PATH": PATH,
             "HOME": "/run/tmp",
             "TMPDIR": "/run/tmp",
             "FSRUN_SPILL": "/run/tmp",
+            "XDG_RUNTIME_DIR": "/run/tmp",
             "FSRUN_CAPTURE": "0",
-            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            "FSRUN_COMPACT": "1" if arrow else "0",
+            "PYTHONPATH": str(REPO),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         words = [self._python, "-m", "tests.shared.jobs", role, *map(str, arguments)]
