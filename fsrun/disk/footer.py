@@ -17,7 +17,7 @@ import orjson
 from fsrun.core import layout
 from fsrun.core.records import MAJOR, PROTOCOL, major
 from fsrun.core.scalars import is_made_of
-from fsrun.disk.fs import FileSystem
+from fsrun.disk.fs import NO_FILE, FileSystem, is_file
 
 KEY = b"fsrun"
 _MAGIC = b"PAR1"
@@ -107,10 +107,12 @@ def consumed_by(fs: FileSystem, run_dir: str, tokens: Mapping[str, str]) -> Mapp
         return {}
     try:
         descriptor = fs.open(f"{run_dir}/{layout.DATA}")
-    except FileNotFoundError:
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError) and error.errno not in NO_FILE:
+            raise
         return {}
     try:
-        footer = _read_footer(descriptor)
+        footer = _read_footer(descriptor) if is_file(descriptor) else None
     finally:
         os.close(descriptor)
     consumed = None if footer is None else Consumed.decode(find_value(footer, KEY))

@@ -20,6 +20,8 @@ from fsrun.disk.refresh import refresh
 
 FILE_MODE = 0o664
 FOLDER_MODE = 0o2775
+NO_FILE = frozenset({errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO})
+"""What opening and reading a file says where something else stands: a folder, links in a circle, a pipe, a socket."""
 _COPY_CHUNK = 8 << 20
 _READ_FIRST = 1 << 16
 
@@ -68,11 +70,11 @@ class FileSystem(Protocol):
         ...
 
     def read(self, path: str, start: int = 0) -> bytes:
-        """Content from byte ``start`` on, through a fresh open after its folder was opened."""
+        """Content from byte ``start`` on, through a fresh open after its folder was opened. No pipe, no device."""
         ...
 
     def stat(self, path: str) -> Stat:
-        """Facts of a fresh descriptor, after its folder was opened; links are followed."""
+        """Facts of a fresh descriptor, after its folder was opened; links are followed. A file or folder alone."""
         ...
 
     def create(self, path: str, data: bytes) -> None:
@@ -193,23 +195,38 @@ def _read_all(descriptor: int) -> bytes:
 class _LocalLog:
     """A log on the real file system."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_identity", "_path")
 
     def __init__(self, path: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         with _stale_is_missing(path):
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            self._descriptor = os.open(path, flags, FILE_MODE)
+            try:
+                require_file(self._descriptor, path)
+                os.set_blocking(self._descriptor, True)
+            except OSError:
+                os.close(self._descriptor)
+                raise
+        self._path = path
+        self._identity = identity_of(self._descriptor)
+
+    def _own(self) -> int:
+        """The descriptor, if it is still this file: a daemon that closes all of them gives its number to another."""
+        if identity_of(self._descriptor) != self._identity:
+            raise OSError(errno.EBADF, "the program has closed this file", self._path)
+        return self._descriptor
 
     def write(self, data: bytes) -> int:
-        return os.write(self._descriptor, data)
+        return os.write(self._own(), data)
 
     def sync(self) -> None:
-        os.fsync(self._descriptor)
+        os.fsync(self._own())
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._descriptor, size)
+        os.ftruncate(self._own(), size)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        os.close(self._own())
 
 
 class LocalFileSystem:
@@ -236,8 +253,9 @@ class LocalFileSystem:
         """Content from ``start`` on, through a fresh open."""
         with _stale_is_missing(path):
             _revalidate(path[: path.rfind("/")] or "/")
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
+                require_file(descriptor, path)
                 refresh(descriptor)
                 if start:
                     os.lseek(descriptor, start, os.SEEK_SET)
@@ -251,6 +269,8 @@ class LocalFileSystem:
             _revalidate(os.path.dirname(path))
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
+                if not stat_module.S_ISDIR(os.fstat(descriptor).st_mode):
+                    require_file(descriptor, path)
                 refresh(descriptor)
                 return stat_of(descriptor)
             finally:
@@ -342,6 +362,27 @@ class LocalFileSystem:
             os.close(descriptor)
             raise
         os.close(descriptor)
+
+
+def require_file(descriptor: int, path: str) -> None:
+    """Raise ``OSError`` unless an open descriptor is a regular file: a pipe may block for ever, a device never end."""
+    if not is_file(descriptor):
+        is_folder = stat_module.S_ISDIR(os.fstat(descriptor).st_mode)
+        raise OSError(*((errno.EISDIR, "a folder") if is_folder else (errno.EINVAL, "a pipe or device")), path)
+
+
+def is_file(descriptor: int) -> bool:
+    """Whether an open descriptor is a regular file."""
+    return stat_module.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def identity_of(descriptor: int) -> tuple[int, int] | None:
+    """What tells an open file from all others; None where the descriptor is closed."""
+    try:
+        facts = os.fstat(descriptor)
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 def stat_of(descriptor: int) -> Stat:

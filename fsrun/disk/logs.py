@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from fsrun.core.scalars import as_step, as_value
-from fsrun.disk.fs import FileSystem
+from fsrun.disk.fs import FileSystem, require_file
 
 PIECE = 1 << 20
 _THREADS = 2
@@ -70,6 +70,7 @@ def read_pieces(fs: FileSystem, path: str, start: int, stop: int | None, size: i
     except FileNotFoundError:
         return
     try:
+        require_file(descriptor, path)
         rest = b""
         at = start
         while want := size if stop is None else min(size, stop - at):

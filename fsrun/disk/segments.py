@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from fsrun.core import layout
 from fsrun.disk.footer import KEY, Consumed
-from fsrun.disk.fs import FileSystem
+from fsrun.disk.fs import NO_FILE, FileSystem, is_file
 from fsrun.disk.logs import POINTS
 
 ROW_GROUP = 128 << 10
@@ -105,9 +105,15 @@ def _as_points(table: pa.Table) -> pa.Table:
 def open_segment(fs: FileSystem, run_dir: str) -> Segment | None:
     """Open the data.parquet of a run, which a listing has shown; None where it is gone or cannot be used."""
     try:
-        file = os.fdopen(fs.open(f"{run_dir}/{layout.DATA}"), "rb")
-    except FileNotFoundError:
+        descriptor = fs.open(f"{run_dir}/{layout.DATA}")
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError) and error.errno not in NO_FILE:
+            raise
         return None
+    if not is_file(descriptor):
+        os.close(descriptor)
+        return None
+    file = os.fdopen(descriptor, "rb")
     try:
         parquet = pq.ParquetFile(pa.PythonFile(file, mode="r"))
         consumed = Consumed.decode((parquet.metadata.metadata or {}).get(KEY, b""))

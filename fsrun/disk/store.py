@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from fsrun.core import codec, layout
-from fsrun.disk.fs import FileSystem
+from fsrun.disk.fs import NO_FILE, FileSystem
 
 NO_LINKS = frozenset(
     {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -166,8 +166,12 @@ class Store:
         """Read a record; None where it is not there (yet)."""
         try:
             return codec.decode_record(self.fs.read(self.path(path)))
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno in NO_FILE:
+                return None
+            raise
 
     def ensure_folder(self, path: str) -> None:
         """Make a relative folder and those above it (below the root, which must exist), durably."""

@@ -17,7 +17,7 @@ from fsrun.core.sessions import Chain, CompleteLines
 from fsrun.core.versions import decode_lock
 from fsrun.disk.clock import Clock
 from fsrun.disk.footer import consumed_by
-from fsrun.disk.fs import FileSystem
+from fsrun.disk.fs import FileSystem, require_file
 from fsrun.disk.store import Store
 
 Counted = Callable[[FileSystem, str], Mapping[str, int]]
@@ -157,6 +157,7 @@ def _complete_size(fs: FileSystem, path: str, start: int) -> int:
     lines = CompleteLines(start)
     descriptor = fs.open(path)
     try:
+        require_file(descriptor, path)
         while piece := os.pread(descriptor, _PIECE, start):
             start += len(piece)
             if not lines.feed(piece):

@@ -65,12 +65,9 @@ class Follower:
             log = self._logs.get(source.path)
             if log is None:
                 log = self._logs[source.path] = LogReader(source.job, source.session)
-            try:
-                for data in loader.pieces(source, sessions, log.position):
-                    for table in log.feed(data):
-                        yield from (Point(**row) for row in table.to_pylist())
-            except IsADirectoryError:
-                loader.problems.add(source.path, None, "is a folder, not a log")
+            for data in loader.pieces(source, sessions, log.position):
+                for table in log.feed(data):
+                    yield from (Point(**row) for row in table.to_pylist())
             if log.skipped > self._faults.get(source.path, 0):
                 self._faults[source.path] = log.skipped
                 loader.problems.add_faults(loader.fs, loader.run_dir, source.path, log)

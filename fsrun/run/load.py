@@ -8,7 +8,7 @@ Leaves to others: which of the points count (``run.points``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ from fsrun.core.scalars import (
 )
 from fsrun.core.versions import refusal
 from fsrun.disk.footer import Consumed
-from fsrun.disk.fs import FileSystem
+from fsrun.disk.fs import NO_FILE, FileSystem
 from fsrun.disk.logs import PIECE, POINTS, LogReader, line_numbers, read_pieces
 from fsrun.disk.segments import open_segment
 from fsrun.run.points import Rules, from_points, in_order, standing
@@ -157,10 +157,7 @@ class Loader:
         cached = len(tables)
         for source in listed:
             log = LogReader(source.job, source.session, tags, positions.get(source.path, 0))
-            try:
-                tables += log.read(self.pieces(source, sessions, log.position))
-            except IsADirectoryError:
-                self.problems.add(source.path, None, "is a folder, not a log")
+            tables += log.read(self.pieces(source, sessions, log.position))
             if log.position:
                 positions[source.path] = log.position
             if log.skipped:
@@ -194,7 +191,16 @@ class Loader:
         limit = sessions.limit(source)
         if limit is not None and limit <= start:
             return ()
-        return read_pieces(self.fs, self.path(source.path), start, limit, PIECE)
+        return self.lines(source.path, start, limit)
+
+    def lines(self, path: str, start: int, stop: int | None) -> Iterator[bytes]:
+        """Complete lines of a log of the run in pieces; what stands there in place of a log is a problem."""
+        try:
+            yield from read_pieces(self.fs, self.path(path), start, stop, PIECE)
+        except OSError as error:
+            if error.errno not in NO_FILE:
+                raise
+            self.problems.add(path, None, f"is no log: {error.strerror}")
 
     def _compacted(
         self, sessions: Sessions, listed: Sequence[Source], tags: frozenset[str] | None

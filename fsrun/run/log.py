@@ -48,6 +48,18 @@ class SessionLog:
         may be torn.
         """
         try:
+            self._send(data)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            # Somebody closed all descriptors of the process, as daemons do.
+            self._send(data)
+        self._doubtful = False
+        self._end += len(data)
+        self.acknowledged = max(self.acknowledged, self._end)
+
+    def _send(self, data: bytes) -> None:
+        try:
             file = self._file or self._open()
             # A failed fsync may have dropped any of these pages, and a hole in the middle would end the log for every
             # reader. So what is in doubt is cut off and written again, never left in place and appended to.
@@ -65,9 +77,6 @@ class SessionLog:
         except OSError:
             self.close()
             raise
-        self._doubtful = False
-        self._end += len(data)
-        self.acknowledged = max(self.acknowledged, self._end)
 
     def _open(self) -> LogFile:
         file = self._fs.append(self._full)

@@ -22,7 +22,7 @@ def read_system(loader: Loader, jobs: Collection[str] | None) -> pyarrow.Table:
     """The samples that count, one row a figure: job, session, host, time, name, value; as they were written."""
     import pyarrow as pa
 
-    from fsrun.disk.logs import CODES, read_pieces
+    from fsrun.disk.logs import CODES
     from fsrun.run.load import list_folder
 
     locks = loader.locks(list_folder(loader.fs, loader.path(layout.JOBS)))
@@ -43,7 +43,7 @@ def read_system(loader: Loader, jobs: Collection[str] | None) -> pyarrow.Table:
         path = f"{layout.SYSTEM}/{job}/{layout.system_name(session)}"
         fence = fences.get((job, session))
         lines = 0
-        for data in read_pieces(loader.fs, loader.path(path), 0, None if fence is None else fence.get(path, 0)):
+        for data in loader.lines(path, 0, None if fence is None else fence.get(path, 0)):
             samples, faults = parse_samples(data)
             for number, reason in faults:
                 loader.problems.add(path, lines + number, reason)

@@ -15,6 +15,7 @@ from fsrun.core.errors import InvalidError, NotFoundError
 from fsrun.core.ids import EntryClass, classify_entry, is_entry, parse_number
 from fsrun.core.queue import Claim
 from fsrun.core.records import Meta, Outcome
+from fsrun.disk.fs import NO_FILE
 from fsrun.disk.store import Store
 
 
@@ -61,8 +62,10 @@ def _queue(unit: Store, elsewhere: bool) -> list[str]:
 def _finished(unit: Store) -> int | None:
     try:
         return order.parse_finished(unit.fs.read(unit.path(layout.QUEUE, layout.FINISHED)))
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) or error.errno in NO_FILE:
+            return None
+        raise
 
 
 def _numbers(names: Iterable[str]) -> list[int]:

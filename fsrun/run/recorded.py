@@ -17,7 +17,6 @@ from fsrun.core import codec, layout
 from fsrun.core.errors import InvalidError
 from fsrun.core.indexes import ArtifactLine, Line, MediaLine, TableLine, read_line, standing
 from fsrun.core.scalars import Sessions, read_sessions
-from fsrun.disk.logs import read_pieces
 from fsrun.run.digests import parse_sums
 from fsrun.run.load import list_folder
 
@@ -179,7 +178,7 @@ def _look(loader: Loader, folder: str, sessions: Sessions) -> Iterator[tuple[str
         path = f"{folder}/{layout.scalars_name(job, session)}"
         fence = sessions.fences.get((job, session))
         number = 0
-        for data in read_pieces(loader.fs, loader.path(path), 0, None if fence is None else fence.get(path, 0)):
+        for data in loader.lines(path, 0, None if fence is None else fence.get(path, 0)):
             for text in data.split(b"\n")[:-1]:
                 number += 1
                 try:

@@ -29,6 +29,7 @@ from types import FrameType
 from typing import Any
 
 from fsrun.core.timing import END_BY_SIGNAL_WAIT, STUCK
+from fsrun.disk.fs import identity_of
 from fsrun.run.endings import Noted
 
 _DYING = (signal.SIGTERM, signal.SIGHUP)
@@ -46,7 +47,7 @@ class Signals:
         self._end_all = end_all
         self._ours: dict[int, tuple[Handler, Any]] = {}
         self._orders: deque[tuple[int, Any]] = deque()
-        self._sockets: tuple[socket.socket, socket.socket] | None = None
+        self._sockets: tuple[_Socket, _Socket] | None = None
         self._dying = False
         self._handling = 0
         self._noted: Noted | None = None
@@ -102,20 +103,34 @@ class Signals:
             return
         self._dying = True
         if self._sockets is not None and _is_in_fsrun(frame):
-            self._orders.append((signum, None))
-            self._sockets[1].send(bytes([_ORDER]))
+            self._order(self._sockets[1], signum, None)
             return
         done = threading.Lock()
         done.acquire()
-        self._orders.append((signum, done))
         if self._sockets is not None:
             try:
-                self._sockets[1].send(bytes([_ORDER]))
+                self._order(self._sockets[1], signum, done)
                 done.acquire(timeout=END_BY_SIGNAL_WAIT)
-            except OSError:
+            except (OSError, RuntimeError):
                 pass
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)
+
+    def _order(self, theirs: _Socket, signum: int, done: Any) -> None:
+        """Have the thread end the runs; another one, where the program closed the sockets by which it is woken."""
+        self._orders.append((signum, done))
+        if theirs.is_ours:
+            theirs.socket.send(bytes([_ORDER]))
+        else:
+            threading.Thread(target=self._obey, args=(_load_die_by(),), name="fsrun-end", daemon=True).start()
+
+    def _obey(self, die_by: Callable[[int], None]) -> None:
+        signum, done = self._orders.popleft()
+        self._end_all(signum)
+        if done is None:
+            die_by(signum)
+        else:
+            done.release()
 
     def _start_thread(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -124,8 +139,8 @@ class Signals:
         if passcred is not None:
             ours.setsockopt(socket.SOL_SOCKET, passcred, 1)
             self._wake_through(theirs)
-        self._sockets = (ours, theirs)
-        threading.Thread(target=self._watch, args=(ours,), name="fsrun-signals", daemon=True).start()
+        self._sockets = (_Socket(ours), _Socket(theirs))
+        threading.Thread(target=self._watch, args=(self._sockets[0],), name="fsrun-signals", daemon=True).start()
 
     @staticmethod
     def _wake_through(theirs: socket.socket) -> None:
@@ -136,10 +151,11 @@ class Signals:
         except (ValueError, OSError):
             return
 
-    def _watch(self, ours: socket.socket) -> None:
+    def _watch(self, held: _Socket) -> None:
+        ours = held.socket
         die_by = _load_die_by()
         woken, deadline = 0, 0.0
-        while True:
+        while held.is_ours:
             try:
                 ours.settimeout(max(0.01, deadline - time.monotonic()) if woken else None)
                 byte, sender = _receive(ours)
@@ -148,16 +164,10 @@ class Signals:
             except OSError:
                 return
             if self._orders:
-                signum, done = self._orders.popleft()
-                self._end_all(signum)
-                if done is None:
-                    die_by(signum)
-                else:
-                    done.release()
+                self._obey(die_by)
                 woken = 0
             elif byte == _STOP:
-                ours.close()
-                return
+                break
             elif sender == os.getpid() and byte in _DYING and not woken:
                 woken, deadline = byte, time.monotonic() + STUCK
             elif woken and time.monotonic() >= deadline:
@@ -165,6 +175,7 @@ class Signals:
                     self._end_all(woken)
                     die_by(woken)
                 woken = 0
+        held.close()
 
     def _dies_by(self, signum: int) -> bool:
         """Whether ours is the handler and the default is what it stands for."""
@@ -194,16 +205,39 @@ class Signals:
         self._sockets = None
         try:
             before = signal.set_wakeup_fd(-1)
-            if before not in (-1, theirs.fileno()):
+            if before not in (-1, theirs.number):
                 signal.set_wakeup_fd(before)
         except (ValueError, OSError):
             pass
-        if not forked:
+        if not forked and theirs.is_ours:
             try:
-                theirs.send(bytes([_STOP]))  # the thread closes its end itself
+                theirs.socket.send(bytes([_STOP]))  # the thread closes its end itself
             except OSError:
                 pass
         theirs.close()
+
+
+class _Socket:
+    """A socket whose descriptor may be closed by the program, and its number given to another file."""
+
+    __slots__ = ("_identity", "number", "socket")
+
+    def __init__(self, opened: socket.socket) -> None:
+        self.socket = opened
+        self.number = opened.fileno()
+        self._identity = identity_of(self.number)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is still the file that it was."""
+        return identity_of(self.number) == self._identity
+
+    def close(self) -> None:
+        """Close it, or let go of what is another file by now."""
+        if self.is_ours:
+            self.socket.close()
+        else:
+            self.socket.detach()
 
 
 def _is_in_fsrun(frame: FrameType | None) -> bool:

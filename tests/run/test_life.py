@@ -516,3 +516,22 @@ def test_a_process_that_was_stopped_does_not_replace_the_view_of_the_next_sessio
         assert any("LOGGING HAS STOPPED" in line for line in process.stderr)
     assert (read(view)["session"], read(view)["status"]) == (2, "finished")
     assert end_of(tmp_path)["status"] == "crashed"
+
+
+@pytest.mark.parametrize("leave", ["run.finish()", "os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)"])
+def test_a_program_that_closes_all_descriptors_keeps_its_files_and_its_log(tmp_path: Path, leave: str) -> None:
+    body = f"""
+run = opened(); run.flush()
+os.closerange(3, 64)
+theirs = [open(f"{tmp_path}/theirs{{i}}", "wb", 0) for i in range(20)]
+for step in range(2, 40): run.add_scalar("a", step, step)
+run.flush()
+{leave}
+for file in theirs: file.write(b"x")
+"""
+    code, _, errors = run_program(OPEN + body, tmp_path, FSRUN_CAPTURE="0")
+    assert code == (0 if leave.startswith("run") else -signal.SIGTERM), errors
+    assert [line["step"] for line in lines(tmp_path / "p" / "r")] == list(range(1, 40))
+    assert end_of(tmp_path)["status"] == ("finished" if leave.startswith("run") else "failed")
+    if leave.startswith("run"):
+        assert {file.read_bytes() for file in tmp_path.glob("theirs*")} == {b"x"}

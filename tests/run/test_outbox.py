@@ -55,6 +55,27 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+def test_a_log_that_the_program_closed_is_opened_again(world: World) -> None:
+    log = world.log()
+    log.append(line(0, a=1))
+    number = next(n for n in map(int, os.listdir("/proc/self/fd")) if leads_to(n, "main.1.jsonl"))
+    theirs = os.open(world.run_dir / "theirs", os.O_CREAT | os.O_WRONLY)
+    os.dup2(theirs, number)
+    log.append(line(1, a=1))
+    log.close()
+    os.close(number)
+    os.close(theirs)
+    assert world.written() == lines(0, 1)
+    assert (world.run_dir / "theirs").read_bytes() == b""
+
+
+def leads_to(number: int, name: str) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{number}").endswith(name)
+    except OSError:
+        return False
+
+
 def lines(*steps: int) -> bytes:
     return b"".join(line(step, a=1) for step in steps)
 

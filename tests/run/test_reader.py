@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy
@@ -291,9 +292,10 @@ def test_unknown_files_jobs_and_keys_are_ignored(run: RunFolder) -> None:
     assert reader.problems == []
 
 
-def test_a_folder_in_place_of_a_log_is_named(run: RunFolder) -> None:
+@pytest.mark.parametrize("put", [os.mkdir, os.mkfifo, lambda path: os.symlink(path, path)])
+def test_what_stands_in_place_of_a_log_is_named(run: RunFolder, put: Callable[[str], None]) -> None:
     run.session("main", 1, build.lines([0]))
-    (run.path / "scalars" / "main.2.jsonl").mkdir()
+    put(str(run.path / "scalars" / "main.2.jsonl"))
     reader = RunReader(str(run))
     assert values(reader) == [(0, 0)]
     assert len(list(reader.follow(stop=lambda: True))) == 1

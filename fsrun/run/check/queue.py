@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fsrun.core import layout
@@ -241,11 +242,9 @@ def _check_finished(picture: Picture, queue: _Queue) -> None:
     if layout.FINISHED not in queue.store.names(layout.QUEUE):
         return
     file = f"{layout.QUEUE}/{layout.FINISHED}"
-    try:
+    with suppress(OSError):  # which is said below
         if not picture.fs.read(queue.store.path(file)).strip():
             return
-    except OSError:
-        return
     finished = picture.read(file, Finished, queue.store)
     if finished is not None and not picture.was_opened("main", finished.main_session):
         message = f"names main session {finished.main_session}, which was never opened"

@@ -1,0 +1,70 @@
+"""What stands where a file should, and descriptors that the program closed (fsrun/disk/fs.py)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fsrun.disk.fs import NO_FILE, LocalFileSystem
+
+pytestmark = pytest.mark.unit
+
+FS = LocalFileSystem()
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def put(path: Path, kind: str) -> str:
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "circle":
+        path.symlink_to(path.name)
+    else:
+        path.mkdir()
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "circle", "folder"])
+def test_what_is_no_file_is_refused_by_name_and_holds_nobody_up(tmp_path: Path, kind: str) -> None:
+    path, before = put(tmp_path / "x", kind), open_files()
+    for call in (FS.read, FS.append, *(() if kind == "folder" else (FS.stat,))):
+        with pytest.raises(OSError, match="x") as raised:
+            call(path)
+        assert raised.value.errno in NO_FILE
+    assert open_files() == before
+
+
+def test_a_pipe_that_somebody_reads_takes_no_log(tmp_path: Path) -> None:
+    path = put(tmp_path / "x", "pipe")
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError, match="a pipe or device"):
+        FS.append(path)
+    os.close(reader)
+
+
+def test_a_log_whose_descriptor_is_another_file_by_now_leaves_that_alone(tmp_path: Path) -> None:
+    log = FS.append(str(tmp_path / "log"))
+    log.write(b"a\n")
+    number = next(int(n) for n in os.listdir("/proc/self/fd") if _leads_to(n, tmp_path / "log"))
+    theirs = (tmp_path / "theirs").open("wb", buffering=0)
+    os.dup2(theirs.fileno(), number)
+    for call in (lambda: log.write(b"b\n"), log.sync, lambda: log.truncate(0), log.close):
+        with pytest.raises(OSError, match="has closed this file"):
+            call()
+    os.write(number, b"still open")
+    assert (tmp_path / "theirs").read_bytes() == b"still open"
+    os.close(number)
+    theirs.close()
+
+
+def _leads_to(number: str, path: Path) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{number}") == str(path)
+    except OSError:
+        return False
