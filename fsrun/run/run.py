@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
 
 from fsrun.core import ids, layout
+from fsrun.core.config import encode_config
 from fsrun.core.errors import HeldError, UsageError
 from fsrun.core.timing import FINISH_WAIT, LINGER, POLL_INTERVAL
 from fsrun.core.values import fault_of, raise_if_meant, shown
@@ -124,8 +125,9 @@ class Run(Recording):
     """An open run, or the quiet one of a process that is not the job; made by ``init``.
 
     Also a context manager: leaving the ``with`` block ends the run, by an exception as failed, which goes on its way.
-    ``project``: as given. ``config``: as recorded. ``summary``: the last value of
-    each tag, with what is put into it on top; written into the end of the session.
+    A copy is the run itself; where it is unpickled, in a worker process say, it is a quiet one. ``project``: as given.
+    ``config``: as recorded. ``summary``: the last value of each tag, with what is put into it on top; written into the
+    end of the session.
     """
 
     def __init__(self, where: Location, job: str, live: LiveRun | None, *, strict: bool) -> None:
@@ -144,6 +146,17 @@ class Run(Recording):
     def __repr__(self) -> str:
         state = "open" if self.active else "quiet"
         return f"<fsrun.Run {self._where.path if self._where.run else '?'!r} job {self.job!r}, {state}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return itself: a copy of a trainer that holds a run logs to the same one."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Run], tuple[object, ...]]:
+        """Pickle as the quiet run that it is in another process, such as a worker that loads data."""
+        return _quiet, (self._where, self.job, self._strict, encode_config(self.config, secrets=False))
 
     @property
     def path(self) -> str:
@@ -381,6 +394,10 @@ class Summary(MutableMapping[str, Any]):
         self._live = live
         self._own: dict[str, Any] = live.summary if live is not None else {}
 
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        """Pickle and copy as the plain values that it holds."""
+        return dict, (self._all(),)
+
     def seal(self) -> None:
         """Keep what stands, and let go of the run."""
         self._own, self._live = self._all(), None
@@ -412,6 +429,12 @@ class Summary(MutableMapping[str, Any]):
 
 
 _NOTICES = Notices()
+
+
+def _quiet(where: Location, job: str, strict: bool, config: dict[str, Any]) -> Run:
+    run = Run(where, job, None, strict=strict)
+    run.config = config
+    return run
 
 
 def _nothing(values: Any, step: Any) -> None:

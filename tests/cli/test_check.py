@@ -266,8 +266,10 @@ def test_an_entry_that_moves_between_two_listings_is_no_finding(tmp_path: Path, 
 @pytest.mark.parametrize("put", [os.mkfifo, lambda path: os.symlink(path, path)], ids=["pipe", "circle"])
 @pytest.mark.parametrize(
     "file",
-    ["run.json", "meta/a_1.pt.json", "best.json", "queue/FINISHED", "jobs/main.2.lock", "jobs/eval.1.end"]
-    + ["scalars/main.1.jsonl", "evals/a_1.pt.1.json", "data.parquet"],
+    [
+        *("run.json", "meta/a_1.pt.json", "best.json", "queue/FINISHED", "jobs/main.2.lock", "jobs/eval.1.end"),
+        *("scalars/main.1.jsonl", "evals/a_1.pt.1.json", "data.parquet"),
+    ],
 )
 def test_what_stands_in_place_of_a_file_is_named_and_holds_no_command_up(
     file: str, put: Callable[[str], None], run: build.RunFolder, tmp_path: Path

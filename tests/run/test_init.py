@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import random
 import threading
 import time
@@ -271,6 +273,20 @@ def test_objects_whose_methods_raise_cost_nothing_but_themselves(caplog: pytest.
     assert [line["good"] for line in lines(Path(run.path)) if "good" in line] == [1.0, 2.0, 4.0]
     assert end(run.path)["status"] == "failed"
     assert "Hostile" in caplog.text
+
+
+def test_a_run_can_be_copied_and_is_quiet_where_it_is_unpickled(run: fsrun.Run) -> None:
+    run.add_scalar("a", 1.0, 1)
+    run.config["lr"] = 0.1
+    assert copy.copy(run) is run
+    assert copy.deepcopy({"run": run})["run"] is run
+    there = pickle.loads(pickle.dumps(run))
+    assert (there.path, there.id, there.job, there.config) == (run.path, run.id, run.job, run.config)
+    assert not there.active
+    there.add_scalar("a", 2.0, 2)
+    there.finish()
+    assert run.active
+    assert copy.deepcopy(run.summary) == pickle.loads(pickle.dumps(run.summary)) == {"a": 1.0}
 
 
 class Leaving:
