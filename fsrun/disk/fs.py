@@ -192,18 +192,22 @@ def _read_all(descriptor: int) -> bytes:
     return b"".join(chunks)
 
 
-class _LocalLog:
-    """A log on the real file system."""
+class LocalLog:
+    """A log on the real file system.
+
+    ``waits``: for a caller with a thread of its own, which a hung folder, or a pipe in place of the log, may hold up.
+    """
 
     __slots__ = ("_descriptor", "_identity", "_path")
 
-    def __init__(self, path: str) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    def __init__(self, path: str, *, waits: bool = False) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (0 if waits else os.O_NONBLOCK)
         with _stale_is_missing(path):
             self._descriptor = os.open(path, flags, FILE_MODE)
             try:
-                require_file(self._descriptor, path)
-                os.set_blocking(self._descriptor, True)
+                if not waits:
+                    require_file(self._descriptor, path)
+                    os.set_blocking(self._descriptor, True)
             except OSError:
                 os.close(self._descriptor)
                 raise
@@ -217,15 +221,19 @@ class _LocalLog:
         return self._descriptor
 
     def write(self, data: bytes) -> int:
+        """Append, by one call."""
         return os.write(self._own(), data)
 
     def sync(self) -> None:
+        """Fsync."""
         os.fsync(self._own())
 
     def truncate(self, size: int) -> None:
+        """Cut."""
         os.ftruncate(self._own(), size)
 
     def close(self) -> None:
+        """Close, unless the number is another file's by now."""
         os.close(self._own())
 
 
@@ -339,7 +347,7 @@ class LocalFileSystem:
 
     def append(self, path: str) -> LogFile:
         """Open a log."""
-        return _LocalLog(path)
+        return LocalLog(path)
 
     def open(self, path: str) -> int:
         """Open for reading; never blocks on a named pipe."""

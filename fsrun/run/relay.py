@@ -280,9 +280,9 @@ class Hub:
 
 
 def _append(path: str) -> LogFile:
-    from fsrun.disk.fs import LocalFileSystem
+    from fsrun.disk.fs import LocalLog
 
-    return LocalFileSystem().append(path)
+    return LocalLog(path, waits=True)
 
 
 def main(arguments: Sequence[str]) -> None:
