@@ -214,7 +214,7 @@ def test_a_binary_change_is_named_and_not_shown(repo: Path) -> None:
     assert b"Binary files a/w.bin and b/w.bin differ" in look(repo).diff
 
 
-def test_a_huge_notebook_is_named_and_costs_no_time(repo: Path) -> None:
+def test_a_huge_notebook_is_named_and_its_content_is_not_taken(repo: Path) -> None:
     notebook = repo / "big.ipynb"
     notebook.write_text("{}\n")
     run_git(repo, "add", ".")
@@ -224,10 +224,9 @@ def test_a_huge_notebook_is_named_and_costs_no_time(repo: Path) -> None:
         file.truncate(300 << 20)
     with (repo / "untracked.ipynb").open("wb") as file:
         file.truncate(300 << 20)
-    began = time.monotonic()
     state = look(repo)
-    assert time.monotonic() - began < 5
     assert b"Binary files a/big.ipynb and b/big.ipynb differ" in state.diff
+    assert len(state.diff) < 10_000
     assert b"untracked" not in state.diff
 
 
@@ -237,9 +236,7 @@ def test_many_untracked_files_are_not_looked_at(repo: Path) -> None:
         for name in range(200):
             (repo / f"data{folder}" / f"{name}.txt").touch()
     before = (repo / ".git" / "index").read_bytes()
-    began = time.monotonic()
     assert look(repo).facts["dirty"] is False
-    assert time.monotonic() - began < 5
     assert (repo / ".git" / "index").read_bytes() == before
 
 
