@@ -14,6 +14,8 @@ SPILL_AFTER = 2.0
 """How long a log may take nothing before what waits for it goes into a local file too."""
 STORE_RETRY = 1.0
 """How long to wait after a failed write before it is tried again."""
+HANDOVER_PAUSES = (0.2, 1.0, 5.0)
+"""Between tries of a hand-over that the folder does not take; the last one again and again until the run ends."""
 HANDOVER_WAIT = 1.0
 """The longest that ``enqueue`` keeps the trainer waiting."""
 SIDE_DURABLE_WAIT = 2.0

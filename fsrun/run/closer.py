@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fsrun.core import layout
 from fsrun.core.records import rfc3339
 from fsrun.run import endings
 from fsrun.run.apart import CompactionError, compact_apart
@@ -114,6 +115,9 @@ class Closer:
         live.stop_viewing()
         try:
             deadline = self._drain_handover(time.monotonic() + order.limit, order)
+            if self._is_gone():
+                # A mount may come back, a run that was moved or removed does not.
+                deadline = min(deadline, time.monotonic() + live.session.timing.beat_interval)
             self._close(deadline, order)
             if not order.hurried and not live.is_fenced:
                 self._compact(deadline)
@@ -123,12 +127,24 @@ class Closer:
             self._done.set()
             live.handover.close()
 
+    def _is_gone(self) -> bool:
+        """Whether the run folder is not there."""
+        live = self._live
+        try:
+            live.fs.names(f"{live.path}/{layout.JOBS}")
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
+        return False
+
     def _drain_handover(self, deadline: float, order: _Order) -> float:
         """Wait for what was handed over; returns by when the rest has to be done.
 
         A long copy is waited for as long as it advances, or the checkpoint would be lost; not where a signal ends us.
         """
         live, limit = self._live, order.limit
+        live.handover.end()
         if not live.handover.drain(max(0.01, limit * (1 - _FOR_LOG))):
             if not order.hurried and live.handover.advances(limit):
                 live.warn(f"{live.path}: still handing over {live.handover.pending}: the end waits for the copy")

@@ -1,35 +1,31 @@
 """Hands checkpoints over to evaluation (protocol.md 5.1), without an error or a long wait for the trainer.
 
-Does: ``enqueue`` by links, or by copies in a thread; names that were used before; FINISHED. Leaves to others: what is
-linked (``staging``), where the unit is (``create``), claims (``entries``).
+Does: ``enqueue`` by links, or by copies in a thread; another try where the folder takes nothing for a while; FINISHED
+after all of it. Leaves to others: what is linked (``staging``), names and publication (``publication``), where the unit
+is (``create``), claims (``entries``).
 """
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
 
 from fsrun.core import codec, layout, order
 from fsrun.core.errors import FsrunError
-from fsrun.core.records import Finished, Meta, rfc3339
-from fsrun.core.timing import HANDOVER_WAIT
+from fsrun.core.records import Finished, rfc3339
+from fsrun.core.timing import HANDOVER_PAUSES, HANDOVER_WAIT
 from fsrun.core.values import as_step, printable
 from fsrun.disk.clock import Clock, SystemClock
-from fsrun.disk.store import NO_LINKS, Store
+from fsrun.disk.store import Store
 from fsrun.run import staging
-from fsrun.run.latch import Latch
 from fsrun.run.moves import Held
-from fsrun.run.places import reserve
+from fsrun.run.publication import Job, Publication, is_gone
 
-_IN_THE_WAY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR})
 _order_lock = threading.Lock()
 _last_order = 0
 
@@ -45,25 +41,10 @@ def _next_order(called: int) -> int:
         return _last_order
 
 
-@dataclass
-class _Job:
-    """One thing to do, in the order of the calls."""
-
-    path: str = ""
-    entry: str = ""
-    step: int | None = None
-    main_session: int | None = None
-    called: int = 0
-    """When, in ns since 1970."""
-    order: int = 0
-    finish: int = 0
-    """The main session that FINISHED is to name; 0: this is a hand-over."""
-    source: staging.Source | None = None
-    staged: staging.Staged | None = None
-    name: str | None = None
-    published: bool = False
-    answered: Latch = field(default_factory=Latch)
-    ended: Latch = field(default_factory=Latch)
+_MOST_OPEN = 256
+"""Files that what is tried again later keeps open, at most: the program needs some too."""
+_END, _NOTHING = Job(), Job()
+"""What the copier is told besides jobs: that the run ends; that time has passed."""
 
 
 class HandOver:
@@ -82,11 +63,14 @@ class HandOver:
         clock: Clock | None = None,
         wait: float = HANDOVER_WAIT,
         lost: Callable[[str], object] | None = None,
+        pauses: Sequence[float] = (),
         find_main: Callable[[], int | None] | None = None,
         reserve_last: bool = False,
     ) -> None:
         """``lost`` is told of each checkpoint that is not handed over, and why; else ``warn`` is.
 
+        ``pauses``: seconds between tries where the folder takes nothing for a while, the last of them again and again
+        until ``end`` is called; none: one try.
         ``find_main``: gives the session of main that an entry belongs to, where the call does not say it.
 
         Without it that is ``session``. It is called in the opener thread; what it raises is why the entry is dropped.
@@ -99,17 +83,22 @@ class HandOver:
         self._tell = warn
         self._lost = lost or warn
         self._clock = clock or SystemClock()
+        self._publication = Publication(unit, self._clock)
         self._wait = wait
         self._find_main = find_main
         self._reserve_last = reserve_last
         self._pid = os.getpid()
-        self._opening: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._copying: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._opening: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._copying: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._elected = {work: threading.Lock() for work in (self._open_all, self._copy_all)}
         """What makes each of the two threads the only one, whoever starts them."""
         self._started = False
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, Job] = {}
         """What is not done yet."""
+        self._pauses = tuple(pauses)
+        self._waiting: list[Job] = []
+        """What is tried again later, in the order of the calls; the copier's alone."""
+        self._ending = False
         self._advanced = -math.inf
         self._was_used = False
         self._finished = False
@@ -185,7 +174,7 @@ class HandOver:
         assert job.name is not None
         return job.name
 
-    def _job(self, path: object, step: object, name: object, main_session: int | None) -> _Job | None:
+    def _job(self, path: object, step: object, name: object, main_session: int | None) -> Job | None:
         if os.getpid() != self._pid:
             return None
         given = os.path.abspath(os.fsdecode(path))  # type: ignore[arg-type]
@@ -202,7 +191,7 @@ class HandOver:
         session = main_session
         if session is None and self._find_main is None:
             session = self._session.number
-        return _Job(given, entry, number, session, self._clock.now_ns())
+        return Job(given, entry, number, session, self._clock.now_ns())
 
     def finish(self, timeout: float | None = None) -> bool:
         """Say that no more is handed over: writes FINISHED once every hand-over so far is durable.
@@ -217,7 +206,7 @@ class HandOver:
         if os.getpid() != self._pid or not (first or self._finished):
             return False
         self._finished = True
-        job = _Job(finish=new_session)
+        job = Job(finish=new_session)
         try:
             self._submit(job)
         except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
@@ -237,12 +226,17 @@ class HandOver:
                 return False
         return True
 
+    def end(self) -> None:
+        """The run ends: what waits to be tried again is tried now, a few times more, and then given up."""
+        if os.getpid() == self._pid:
+            self._copying.put(_END)
+
     def close(self) -> None:
         """Let the threads end, once what was handed over is done."""
         if os.getpid() == self._pid:
             self._opening.put(None)
 
-    def _submit(self, job: _Job) -> None:
+    def _submit(self, job: Job) -> None:
         if not self.start():
             raise RuntimeError("no thread can be started any more")
         self._jobs[id(job)] = job
@@ -268,16 +262,50 @@ class HandOver:
         while (job := self._opening.get()) is not None:
             job.order = _next_order(job.called)
             if not self._try(self._open, job):
-                if job.name is not None:
+                if job.name is not None or job.tries:
                     job.answered.set()
                 self._copying.put(job)
         self._copying.put(None)
 
     def _copy_all(self) -> None:
-        while (job := self._copying.get()) is not None:
-            self._try(self._copy, job)
+        """Copy, and try again what waits. FINISHED waits for all that was handed over before it."""
+        while (job := self._next()) is not None:
+            if job is _END:
+                self._ending = True
+                for waiting in self._waiting:
+                    waiting.tries, waiting.due = 0, 0.0
+            elif job is not _NOTHING and not self._copies_now(job):
+                self._waiting.append(job)
+            self._try_again()
+        for job in self._waiting:
+            self._failed(job, "the run has ended")
+            self._end(job)
 
-    def _try(self, work: Callable[[_Job], bool], job: _Job) -> bool:
+    def _copies_now(self, job: Job) -> bool:
+        """Whether a job is done now, or for good; else it waits."""
+        waits = job.tries > 0 or (job.finish > 0 and bool(self._waiting))
+        return not waits and self._try(self._copy, job)
+
+    def _next(self) -> Job | None:
+        """What comes next; ``_NOTHING`` where what waits is due before that."""
+        if not self._waiting:
+            return self._copying.get()
+        # FINISHED is due once nothing is before it.
+        due = min(job.due for at, job in enumerate(self._waiting) if not (job.finish and at))
+        try:
+            return self._copying.get(timeout=max(0.0, due - self._clock.monotonic()))
+        except queue.Empty:
+            return _NOTHING
+
+    def _try_again(self) -> None:
+        left: list[Job] = []
+        for job in self._waiting:
+            later = job.due > self._clock.monotonic() or bool(job.finish and left)
+            if later or not self._try(lambda job: self._open(job) or self._copy(job), job):
+                left.append(job)
+        self._waiting = left
+
+    def _try(self, work: Callable[[Job], bool], job: Job) -> bool:
         """Do a part of a job; True where that was the last one, or it failed."""
         done = True
         try:
@@ -285,6 +313,8 @@ class HandOver:
         except FsrunError as error:
             self._failed(job, str(error))
         except OSError as error:
+            if self._puts_off(job, error):
+                return False
             self._failed(job, _reason(error))
         except ValueError as error:
             self._failed(job, str(error))
@@ -294,7 +324,22 @@ class HandOver:
             self._end(job)
         return done
 
-    def _end(self, job: _Job) -> None:
+    def _puts_off(self, job: Job, error: OSError) -> bool:
+        """Whether a job is tried again later: the folder is full or gone for a while, say. Its source stays open."""
+        ends = self._ending and (job.tries >= len(self._pauses) or is_gone(self._unit))
+        if ends or not self._pauses:
+            return False
+        open_files = sum(other.source.held for other in list(self._jobs.values()) if other.source is not None)
+        if not job.finish and (job.source is None or open_files > _MOST_OPEN):
+            return False
+        if not job.tries and not self._ending:
+            what = layout.FINISHED if job.finish else job.path
+            self._warn(f"{what} waits to be handed over ({_reason(error)}): tried again until the run ends")
+        job.due = self._clock.monotonic() + self._pauses[min(job.tries, len(self._pauses) - 1)]
+        job.tries += 1
+        return True
+
+    def _end(self, job: Job) -> None:
         if job.source is not None:
             job.source.close()
         job.answered.set()
@@ -302,7 +347,7 @@ class HandOver:
         self._jobs.pop(id(job), None)
         job.ended.set()
 
-    def _failed(self, job: _Job, why: str) -> None:
+    def _failed(self, job: Job, why: str) -> None:
         if job.published:
             self._warn(f"{job.path} is handed over as {job.name}, but perhaps not durably: {why}")
             return
@@ -312,12 +357,13 @@ class HandOver:
         else:
             self._lose(f"{job.path} is not handed over: {why}")
 
-    def _undo(self, job: _Job) -> None:
+    def _undo(self, job: Job) -> None:
+        """Take back what was not published. A name that the caller was told stays reserved: `fsrun check` names it."""
         if job.staged is not None and not job.published:
             staging.discard(self._unit.fs, job.staged)
-            if job.name is not None:
+            if job.name is not None and not job.answered.is_set:
                 self._release(job.name)
-            job.name = None
+                job.name = None
 
     def _release(self, name: str) -> None:
         """Give up a name that was reserved here and never used."""
@@ -325,26 +371,29 @@ class HandOver:
             if not self._unit.present(f"{layout.QUEUE}/{name}"):
                 self._unit.fs.unlink(self._unit.path(layout.META, layout.meta_name(name)))
 
-    def _open(self, job: _Job) -> bool:
+    def _open(self, job: Job) -> bool:
         """Link it, or open it for the copier; True where the job is done."""
         if job.finish:
             return False
-        job.source = staging.Source(self._unit.fs, job.path)
+        if job.source is None:
+            job.source = staging.Source(self._unit.fs, job.path)
         if job.main_session is None and self._find_main is not None:
             job.main_session = self._find_main()
-        job.staged = job.source.stage(self._unit)
-        if job.staged.left_out:
-            left = ", ".join(printable(text) for text in job.staged.left_out[:5])
-            self._warn(f"{job.path} is handed over without what is no part of a checkpoint: {left}")
+        if job.staged is None:
+            job.staged = job.source.stage(self._unit)
+            if job.staged.left_out:
+                left = ", ".join(printable(text) for text in job.staged.left_out[:5])
+                self._warn(f"{job.path} is handed over without what is no part of a checkpoint: {left}")
         if job.staged.to_copy and self._reserve_last:
             return False
-        self._reserve(job, job.entry)
+        if job.name is None:
+            self._publication.reserve(job, job.entry)
         if not job.staged.to_copy:
-            self._publish(job)
+            self._publication.publish(job)
             return True
         return False
 
-    def _copy(self, job: _Job) -> bool:
+    def _copy(self, job: Job) -> bool:
         if job.finish:
             self._write_finished(job)
             return True
@@ -352,88 +401,15 @@ class HandOver:
         assert job.staged is not None
         job.source.copy(job.staged, self._advance)
         if job.name is None:
-            self._reserve(job, job.entry)
-        self._publish(job)
+            self._publication.reserve(job, job.entry)
+        self._publication.publish(job)
         return True
 
-    def _reserve(self, job: _Job, entry: str) -> None:
-        """Put the meta, under the next name that was never used. Copies have a time of their own: none is stated."""
-        assert job.staged is not None
-        copied = {item["name"] for item, _ in job.staged.to_copy}
-        files: list[dict[str, Any]] = [
-            {key: value for key, value in item.items() if key != "mtime_ns" or item["name"] not in copied}
-            for item in job.staged.files
-        ]
-        meta = Meta(
-            entry=entry,
-            step=job.step,
-            main_session=job.main_session,
-            kind=job.staged.kind,
-            files=files,
-            size=job.staged.size,
-            handed_over=rfc3339(self._clock.now_ns()),
-            order=job.order,
-            source=job.path,
-        )
-        job.name = reserve(self._unit, meta)
-
-    def _publish(self, job: _Job) -> None:
-        """Give what is staged the name that was reserved for it, or the next where a plain writer's file has that."""
-        assert job.staged is not None
-        assert job.name is not None
-        fs, staged = self._unit.fs, job.staged
-        for folder in reversed(staged.folders):
-            fs.sync_folder(folder)
-        while not (self._link_in(staged.temp, job.name) if staged.kind == "file" else self._rename_in(job)):
-            name = job.name
-            with suppress(OSError):
-                fs.unlink(self._unit.path(layout.META, layout.meta_name(name)))
-            self._reserve(job, order.next_use(name, {name}))
-        job.published = True
-        fs.sync_folder(self._unit.path(layout.QUEUE))
-
-    def _link_in(self, temp: str, name: str) -> bool:
-        """Publish a file; False where another one has that name. A rename alone would replace it."""
-        fs, target = self._unit.fs, self._unit.path(layout.QUEUE, name)
-        try:
-            fs.link(temp, target)
-        except OSError as error:
-            if error.errno in NO_LINKS:
-                if self._unit.present(f"{layout.QUEUE}/{name}"):
-                    return False
-                fs.rename(temp, target)
-                return True
-            if not self._same(temp, target):
-                if isinstance(error, FileExistsError):
-                    return False
-                raise
-        with suppress(OSError):
-            fs.unlink(temp)
-        return True
-
-    def _same(self, temp: str, target: str) -> bool:
-        """Whether a link that was reported as failed has happened."""
-        try:
-            mine, there = self._unit.fs.stat(temp), self._unit.fs.stat(target)
-        except OSError:
-            return False
-        return (mine.device, mine.inode) == (there.device, there.inode)
-
-    def _rename_in(self, job: _Job) -> bool:
-        assert job.staged is not None
-        temp = job.staged.temp.removeprefix(f"{self._unit.root}/")
-        try:
-            return self._unit.move(temp, f"{layout.QUEUE}/{job.name}")
-        except OSError as error:
-            if error.errno in _IN_THE_WAY:
-                return False
-            raise
-
-    def _write_finished(self, job: _Job) -> None:
+    def _write_finished(self, job: Job) -> None:
         record = Finished(
             main_session=job.finish, token=self._session.token, written=rfc3339(self._clock.now_ns())
         ).to_json()
-        for pause in (0.2, 1.0, 5.0, None):
+        for pause in (*(() if self._pauses else HANDOVER_PAUSES), None):
             try:
                 self._session.require_protected()
                 self._unit.replace(layout.QUEUE, layout.FINISHED, codec.encode_record(record))

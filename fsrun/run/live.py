@@ -26,7 +26,7 @@ from fsrun.core.errors import FsrunError
 from fsrun.core.order import step_of_name
 from fsrun.core.records import rfc3339
 from fsrun.core.sessions import look
-from fsrun.core.timing import FINISH_WAIT, VIEW_LOOK
+from fsrun.core.timing import FINISH_WAIT, HANDOVER_PAUSES, VIEW_LOOK
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
@@ -85,6 +85,7 @@ class LiveRun:
             warn=self.warn,
             lost=notices.lost,
             clock=self.clock,
+            pauses=HANDOVER_PAUSES,
             find_main=None if self.job == ids.MAIN else self._main_session,
         )
         self.recorder = Recorder(

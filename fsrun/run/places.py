@@ -132,8 +132,10 @@ def known_facts(unit: Store, entry: str) -> dict[str, Any]:
     return {"step": facts.step, "main_session": facts.main_session, "order": facts.order or 0}
 
 
-def reserve(unit: Store, meta: Meta) -> str:
+def reserve(unit: Store, meta: Meta, *, again: bool = False) -> str:
     """Put a meta under its entry's name, or under the next one that was never used; returns the name.
+
+    ``again``: an earlier try of this hand-over failed, and may have put its meta all the same.
 
     After a crash: the name is reserved or not; one that is reserved and never used harms nobody.
     """
@@ -141,6 +143,9 @@ def reserve(unit: Store, meta: Meta) -> str:
     while not unit.put_if_absent(
         layout.META, layout.meta_name(name), codec.encode_record(replace(meta, entry=name).to_json())
     ):
+        there = read_meta(unit, name, listed=True) if again else None
+        if there is not None and (there.source, there.order) == (meta.source, meta.order):
+            return name
         taken = {entry for found in unit.names(layout.META) if (entry := layout.parse_meta_name(found))}
         name = order.next_use(name, taken | {name})
     return name

@@ -217,11 +217,12 @@ class Run(Recording):
     def enqueue(
         self, path: str | os.PathLike[str], step: SupportsIndex | None = None, name: str | None = None
     ) -> str | None:
-        """Hand a checkpoint (file or folder) over to evaluation; returns its entry name, None where it is dropped.
+        """Hand a checkpoint (file or folder) over to evaluation; returns its entry name, None where that is not known.
 
         ``step``: the step it belongs to, else the one in its name, else the last one logged. ``name``: the entry's
         name, else the last part of ``path``; a used one gets ``~2``. It is linked, or copied where it cannot be; its
-        bytes must not change in place afterwards. Never raises; waits 1 s at most, the rest goes on in a thread. What
+        bytes must not change in place afterwards. Never raises; waits 1 s at most, the rest goes on in a thread, also
+        where the folder takes nothing for a while. What is not taken until the run ends is named by a warning. What
         was logged before is written at once.
 
         After a crash: the whole entry is in the queue, or nothing of it but hidden names.

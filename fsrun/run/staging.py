@@ -36,6 +36,8 @@ class Staged:
     """Items of ``files`` with their open descriptor, or None where it is opened again through the folder."""
     folders: list[str] = field(default_factory=list)
     """Absolute paths of the hidden folder and those in it, outermost first."""
+    copied: set[str] = field(default_factory=set)
+    """Names of files that are copied already."""
     left_out: list[str] = field(default_factory=list)
     """What is no part of a checkpoint: pipes, sockets, links to nothing and in circles."""
 
@@ -61,16 +63,30 @@ class Source:
         self._linked_by_descriptor = self._base != path
         self._refused = False
         self._staged: Staged | None = None
+        self._listed: list[str] | None = None
+
+    @property
+    def held(self) -> int:
+        """How many files are open."""
+        return 1 + len(self._staged.to_copy if self._staged else ())
 
     def close(self) -> None:
         """Close everything that is open."""
-        for descriptor in [self.descriptor, *(d for _, d in (self._staged.to_copy if self._staged else ()))]:
+        self._close_kept()
+        with suppress(OSError):
+            os.close(self.descriptor)
+
+    def _close_kept(self) -> None:
+        for _, descriptor in self._staged.to_copy if self._staged else ():
             if descriptor is not None:
                 with suppress(OSError):
                     os.close(descriptor)
+        self._staged = None
 
     def stage(self, unit: Store) -> Staged:
         """Link everything under a new hidden name. Raises ``OSError`` or ``ValueError``; then nothing is left there.
+
+        After an ``OSError`` it may be called again, and takes no folder that lost or got files since.
 
         After a crash: a hidden name that carries the session, with some of the links.
         """
@@ -82,31 +98,46 @@ class Source:
                 self._folder(staged)
             else:
                 self._file(staged, self.descriptor, self.path, "", temp)
+            if self._listed is not None and self._listed != fingerprint.walk(self.fs, self._base):
+                raise ValueError("files came or went before it could be handed over")
         except BaseException:
             discard(self.fs, staged)
+            self._close_kept()
+            if is_folder and self._listed is None:
+                self._listed = []  # unless it can be read, nothing will be the same as now
+                with suppress(OSError):
+                    self._listed = fingerprint.walk(self.fs, self._base)
             raise
         return staged
 
     def copy(self, staged: Staged, moved: Callable[[], None]) -> None:
         """Copy what could not be linked, durably; ``ValueError`` where the source was written to meanwhile.
 
-        ``moved`` is called after each piece.
+        After an ``OSError`` it goes on where it was. ``moved`` is called after each piece.
         """
         for item, kept in staged.to_copy:
             name = item["name"]
+            if name in staged.copied:
+                continue
             opened = self.fs.open(f"{self._base}/{name}") if kept is None else kept
+            target = f"{staged.temp}/{name}" if name else staged.temp
             try:
-                self.fs.copy(opened, f"{staged.temp}/{name}" if name else staged.temp, moved=moved)
+                self.fs.copy(opened, target, moved=moved)
                 if fingerprint.of_open_file(opened, name) != item:
                     raise ValueError(f"{name or 'it'} was written to while it was copied")
+                staged.copied.add(name)
+            except OSError:
+                with suppress(OSError):
+                    self.fs.unlink(target)
+                raise
             finally:
                 if kept is None:
                     os.close(opened)
 
     def _folder(self, staged: Staged) -> None:
         top = os.fstat(self.descriptor)
-        self.fs.mkdir(staged.temp)
         staged.folders.append(staged.temp)
+        self.fs.mkdir(staged.temp)
         pending: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ((top.st_dev, top.st_ino),))]
         while pending:
             folder, above = pending.pop()
@@ -135,8 +166,8 @@ class Source:
         if here in above or len(above) >= fingerprint.MAX_DEPTH:
             staged.left_out.append(f"{inner} (a circle of links)")
             return
-        self.fs.mkdir(f"{staged.temp}/{inner}")
         staged.folders.append(f"{staged.temp}/{inner}")
+        self.fs.mkdir(staged.folders[-1])
         pending.append((inner, (*above, here)))
 
     def _member(

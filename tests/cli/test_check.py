@@ -195,6 +195,9 @@ BREACHES: dict[str, tuple[Change, tuple[str, str, int | None, str]]] = {
     "a name reserved for nothing": (
         lambda r: r.write("meta/z_9.pt.json", META | {"entry": "z_9.pt"}),
         ("note", "meta/z_9.pt.json", None, "5.1")),
+    "a checkpoint that was lost on its way": (
+        lambda r: r.write("meta/z_9.pt.json", META | {"entry": "z_9.pt", "source": "/ckpt/z_9.pt"}),
+        ("warning", "meta/z_9.pt.json", None, "5.1")),
     "an entry in two places": (lambda r: r.write("queue/a_1.pt", b"x"), ("error", "queue/a_1.pt", None, "9")),
     "an entry in no place": (
         lambda r: os.unlink(r.path / "retry/2/b_2.pt"), ("warning", "evals/b_2.pt.1.json", None, "9")),

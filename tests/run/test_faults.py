@@ -444,18 +444,40 @@ def test_a_unit_elsewhere_with_another_id_is_not_this_runs(
     assert os.listdir(unit / "claimed") == []
 
 
-def test_each_checkpoint_that_is_lost_is_named_and_after_the_twentieth_counted(
-    opened: Callable[..., Run], fs: FaultFS, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_run_whose_folder_is_gone_ends_within_a_heartbeat(
+    opened: Callable[..., Run], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    run = opened(timeout=6)
+    log(run, range(3))
+    assert run.flush(20)
+    os.rename(run.path, f"{run.path}-moved")
+    log(run, range(3, 6))
+    assert run.enqueue(tmp_path / "none.pt") is None
+    run.finish_queue()
+    began = time.monotonic()
+    run.finish()
+    assert time.monotonic() - began < 8
+    assert "are kept in" in caplog.text
+
+
+def test_each_checkpoint_that_is_lost_is_named_and_after_the_twentieth_counted(
+    opened: Callable[..., Run],
+    fs: FaultFS,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fsrun.run.live.HANDOVER_PAUSES", (0.01,))
     run = opened(timeout=60)
     fs.fail("link", match="/queue/", error=errno.EDQUOT, times=FOR_EVER)
     for step in range(100, 2600, 100):
         (tmp_path / f"step_{step}.pt").write_bytes(b"weights")
         assert run.enqueue(tmp_path / f"step_{step}.pt") is None
+    assert caplog.text.count("waits to be handed over (Disk quota exceeded") == 1
+    run.finish()
     named = [step for step in range(100, 2600, 100) if f"/step_{step}.pt is not handed over" in caplog.text]
     assert named == [*range(100, 2100, 100)]
     assert caplog.text.count("counted at the end") == 1
-    run.finish()
     assert "25 checkpoints were not handed over, 5 of them unnamed" in caplog.text
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -17,9 +18,9 @@ from fsrun.core.errors import HeldError
 from fsrun.core.records import Meta
 from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.disk.store import Store
-from fsrun.run import fingerprint
+from fsrun.run import fingerprint, handover
 from fsrun.run.handover import HandOver, withdraw_finished
-from tests.support.fs import CountingFS, FaultFS
+from tests.support.fs import FOR_EVER, CountingFS, FaultFS
 from tests.support.queue import HandSession, make_run, put_plain
 
 
@@ -252,10 +253,124 @@ def test_a_full_disk_while_copying_leaves_nothing_behind_and_is_one_warning(tmp_
     trainer.enqueue(source, name="s")
     assert trainer.hand_over.drain(10)
     assert trainer.queued() == []
-    assert os.listdir(trainer.run / "meta") == []
     assert len(trainer.warnings) == 1
     assert "No space" in trainer.warnings[0]
-    assert trainer.enqueue(source, name="s") == "s"
+    # The name was told, so it stays reserved, and says of which checkpoint nothing was handed over.
+    assert trainer.meta("s").source == str(source)
+    assert trainer.enqueue(source, name="s") == "s~2"
+
+
+FOR_A_WHILE = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOENT]
+
+
+@pytest.mark.parametrize("error", FOR_A_WHILE)
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_copy_that_the_folder_does_not_take_for_a_while_arrives_although_its_source_is_gone(
+    tmp_path: Path, folder: bool, error: int
+) -> None:
+    fs = FaultFS()
+    trainer = Trainer(tmp_path, fs, pauses=[0.02])
+    fs.fail("link", match="/queue/.tmp", error=errno.EXDEV, times=FOR_EVER)
+    fs.fail("copy", error=error, happened=True, times=3, skip=1)
+    names = ["snap/1", "snap/2", "snap/3"] if folder else ["1", "2"]
+    paths = [trainer.save(name, name.encode()) for name in names]
+    told = [trainer.enqueue(path) for path in ([trainer.ckpt / "snap"] if folder else paths)]
+    shutil.rmtree(trainer.ckpt)
+    trainer.hand_over.finish(0)
+    assert trainer.hand_over.drain(20)
+    assert trainer.queued() == sorted(["FINISHED", *(["snap"] if folder else names)])
+    assert told == (["snap"] if folder else names)
+    assert [(trainer.run / "queue" / name).read_bytes() for name in names] == [name.encode() for name in names]
+    published = [o.paths[-1] for o in fs.seen if o.name in ("link", "rename") and "/queue/" in o.paths[-1]]
+    assert published[-1].endswith("/FINISHED")
+    assert len(trainer.warnings) == 1
+    assert "tried again" in trainer.warnings[0]
+
+
+@pytest.mark.parametrize("error", FOR_A_WHILE)
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("operation", ["mkdir", "create", "link", "rename", "sync_folder"])
+@pytest.mark.parametrize("happened", [False, True])
+def test_whatever_step_fails_for_a_while_the_checkpoint_arrives_once(
+    tmp_path: Path, operation: str, folder: bool, error: int, happened: bool
+) -> None:
+    for skip in range(4):
+        fs = FaultFS()
+        (tmp_path / str(skip)).mkdir()
+        trainer = Trainer(tmp_path / str(skip), fs, pauses=[0.001])
+        fs.fail(operation, error=error, times=3, skip=skip, happened=happened)
+        trainer.save("snap/1", b"one")
+        trainer.save("snap/2", b"two")
+        trainer.enqueue(trainer.ckpt / ("snap" if folder else "snap/1"), name="x")
+        assert trainer.hand_over.drain(20)
+        assert trainer.queued() == ["x"], [str(o) for o in fs.seen]
+        assert os.listdir(trainer.run / "meta") == ["x.json"]
+        trainer.hand_over.close()
+
+
+def test_what_is_not_taken_until_the_end_is_named_and_keeps_its_name(tmp_path: Path) -> None:
+    fs, lost = FaultFS(), list[str]()
+    trainer = Trainer(tmp_path, fs, pauses=[0.01], lost=lost.append)
+    fs.fail("link", match="/queue/.tmp", error=errno.EXDEV, times=FOR_EVER)
+    fs.fail("copy", error=errno.ENOSPC, times=FOR_EVER)
+    paths = [trainer.save(f"{n}.pt") for n in range(3)]
+    assert [trainer.enqueue(path) for path in paths] == ["0.pt", "1.pt", "2.pt"]
+    trainer.hand_over.finish(0)
+    assert not trainer.hand_over.drain(0.2)
+    trainer.hand_over.end()
+    assert trainer.hand_over.drain(20)
+    for path, said in zip(paths, lost, strict=True):
+        assert said.startswith(f"{path} is not handed over: No space left on device")
+    assert trainer.queued() == ["FINISHED"]
+    assert [trainer.meta(f"{n}.pt").source for n in range(3)] == [str(path) for path in paths]
+
+
+def test_where_the_queue_is_gone_at_the_end_nobody_waits(tmp_path: Path) -> None:
+    lost: list[str] = []
+    trainer = Trainer(tmp_path, pauses=[60.0], lost=lost.append)
+    trainer.run.rename(tmp_path / "moved")
+    assert trainer.enqueue(trainer.save("a.pt")) is None
+    trainer.hand_over.end()
+    assert trainer.hand_over.drain(20)
+    assert len(lost) == 1
+
+
+def test_a_folder_that_lost_files_before_another_try_is_not_handed_over(tmp_path: Path) -> None:
+    fs, lost = FaultFS(), list[str]()
+    trainer = Trainer(tmp_path, fs, pauses=[0.05], lost=lost.append)
+    fs.fail("mkdir", match="/queue/.tmp", error=errno.ENOSPC)
+    trainer.save("snap/1")
+    trainer.save("snap/2").touch()
+    assert trainer.enqueue(trainer.ckpt / "snap") is None
+    (trainer.ckpt / "snap" / "2").unlink()
+    assert trainer.hand_over.drain(20)
+    assert trainer.queued() == []
+    assert "files came or went" in lost[0]
+
+
+def test_what_waits_leaves_the_program_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "_MOST_OPEN", 3)
+    fs, lost = FaultFS(), list[str]()
+    trainer = Trainer(tmp_path, fs, pauses=[60.0], lost=lost.append)
+    fs.fail("create", match="/meta/", error=errno.ENOSPC, times=FOR_EVER)
+    for n in range(6):
+        trainer.enqueue(trainer.save(f"{n}.pt"))
+    assert trainer.hand_over.pending == 3
+    assert len(lost) == 3
+    fs.clear()
+    trainer.hand_over.end()
+    assert trainer.hand_over.drain(20)
+    assert trainer.queued() == ["0.pt", "1.pt", "2.pt"]
+
+
+def test_what_waits_when_the_threads_end_is_named(tmp_path: Path) -> None:
+    fs, lost = FaultFS(), list[str]()
+    trainer = Trainer(tmp_path, fs, pauses=[60.0], lost=lost.append)
+    fs.fail("create", match="/meta/", error=errno.ENOSPC, times=FOR_EVER)
+    trainer.enqueue(trainer.save("a.pt"))
+    trainer.hand_over.close()
+    assert trainer.hand_over.drain(20)
+    assert "a.pt is not handed over" in lost[0]
 
 
 def test_a_source_that_is_written_while_it_is_copied_is_not_handed_over(tmp_path: Path) -> None:

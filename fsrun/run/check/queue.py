@@ -160,8 +160,18 @@ def _read_metas(picture: Picture, queue: _Queue) -> None:
         if meta is not None and meta.retry_of is not None and (entry in queue.places or queue.attempts.get(entry)):
             queue.retried.add(meta.retry_of)
         if entry not in queue.places and not queue.attempts.get(entry):
-            message = "reserves a name under which nothing was handed over"
-            picture.report("note", _shown(picture, queue, file), "5.1", message, "nothing: its trainer was stopped")
+            _report_reserved(picture, _shown(picture, queue, file), meta)
+
+
+def _report_reserved(picture: Picture, shown: str, meta: Meta | None) -> None:
+    """Say that a name is reserved for nothing: a checkpoint that was lost on its way, or one that is on its way."""
+    if meta is None or not meta.source or not picture.is_over("main", meta.main_session or 1):
+        message = "reserves a name under which nothing was handed over (yet)"
+        picture.report("note", shown, "5.1", message, "nothing: it is on its way, or its trainer was stopped")
+        return
+    message = f"reserves a name for {meta.source!r:.300}, but that was not handed over"
+    remedy = "if it is still there: fsrun enqueue; its trainer was stopped, or the folder took nothing"
+    picture.report("warning", shown, "5.1", message, remedy)
 
 
 def _check_places(picture: Picture, queue: _Queue) -> None:
