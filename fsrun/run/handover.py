@@ -177,7 +177,10 @@ class HandOver:
     def _job(self, path: object, step: object, name: object, main_session: int | None) -> Job | None:
         if os.getpid() != self._pid:
             return None
-        given = os.path.abspath(os.fsdecode(path))  # type: ignore[arg-type]
+        decoded = os.fsdecode(path)  # type: ignore[arg-type]
+        if not decoded:
+            raise ValueError("an empty path, which would be the working folder")
+        given = os.path.abspath(decoded)
         text = str(name) if name is not None else os.path.basename(given)
         entry = order.portable_entry(text)
         if entry != text:

@@ -231,10 +231,7 @@ class Run(Recording):
         if live is None or not self.active:
             return None
         try:
-            given = os.fsdecode(path)
-            if not given:
-                raise ValueError("an empty path, which would be the working folder")
-            return live.enqueue(given, step, name)
+            return live.enqueue(os.fsdecode(path), step, name)
         except BaseException as error:  # noqa: BLE001 - a hand-over must not end a training
             raise_if_meant(error)
             live.notices.lost(f"{shown(path)} is not handed over: {fault_of(error)}")

@@ -163,7 +163,9 @@ class Source:
     ) -> None:
         facts = self.fs.stat(f"{self._base}/{inner}")
         here = (facts.device, facts.inode)
-        if here in above or len(above) >= fingerprint.MAX_DEPTH:
+        if len(above) >= fingerprint.MAX_DEPTH and here not in above:
+            raise ValueError(f"it holds folders that are more than {fingerprint.MAX_DEPTH} deep")
+        if here in above:
             staged.left_out.append(f"{inner} (a circle of links)")
             return
         staged.folders.append(f"{staged.temp}/{inner}")

@@ -146,6 +146,17 @@ def test_links_are_followed_and_circles_are_left_out(trainer: Trainer) -> None:
     assert (trainer.run / "queue" / "latest.pt").stat().st_ino == (trainer.ckpt / "blobs/a").stat().st_ino
 
 
+def test_a_folder_that_is_too_deep_is_refused_whole(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "MAX_DEPTH", 3)
+    trainer.save("fits/a/b/1")
+    trainer.save("deep/a/b/c/1")
+    trainer.save("deep/2")
+    assert trainer.enqueue(trainer.ckpt / "fits") == "fits"
+    assert trainer.enqueue(trainer.ckpt / "deep") is None
+    assert trainer.queued() == ["fits"]
+    assert trainer.warnings == [f"{trainer.ckpt}/deep is not handed over: it holds folders that are more than 3 deep"]
+
+
 @pytest.mark.parametrize("kind", ["missing", "pipe", "socket", "device", "empty folder", "no path"])
 def test_what_is_no_checkpoint_is_one_warning_and_none(trainer: Trainer, kind: str) -> None:
     path: Any = trainer.ckpt / "x"
