@@ -1,4 +1,7 @@
-"""All intervals, in seconds. Those of a session are fractions of its timeout T (protocol.md 4, "Timing")."""
+"""The intervals that the protocol or its users see, in seconds (protocol.md 4, "Timing").
+
+Those of a session are fractions of its timeout T. How long a module waits for a thread of its own stands in that module.
+"""
 
 from __future__ import annotations
 

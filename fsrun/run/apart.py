@@ -1,7 +1,7 @@
 """Compaction in a process of its own, for a job that ends (protocol.md 6.9).
 
-The training's process never loads the Parquet library: its memory stays the user's, a hung folder costs a limited wait,
-and no thread is caught in C++ by the end of the interpreter, which would abort the process.
+A job that ends does not load the Parquet library for that: its memory stays the user's, a hung folder costs a limited
+wait, and no thread is caught in C++ by the end of the interpreter, which would abort the process.
 """
 
 from __future__ import annotations
