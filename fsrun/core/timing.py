@@ -1,6 +1,6 @@
 """The intervals that the protocol or its users see, in seconds (protocol.md 4, "Timing").
 
-Those of a session are fractions of its timeout T. How long a module waits for a thread of its own stands in that module.
+Those of a session are fractions of its timeout T. How long a module waits for its own threads stands there.
 """
 
 from __future__ import annotations
