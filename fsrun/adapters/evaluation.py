@@ -41,6 +41,12 @@ class Result:
 
     scores: dict[str, float]
     details: dict[str, Any] = field(default_factory=dict)
+    engine: dict[str, Any] | None = None
+    """What answered: version, dtype, parallelism, weights."""
+    samples: Any = None
+    """Every prompt with its answer and grade: an Arrow table, or a list of dicts."""
+    report: bool = False
+    """Whether ``eval/lag_steps`` and ``eval/duration_s`` are points too."""
 
 
 class EvaluationError(Exception):
