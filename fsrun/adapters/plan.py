@@ -17,7 +17,7 @@ class SetPlan:
     """Part of its tags: ``eval/<name>``."""
     path: str
     grader: str | None = None
-    """``exact``, ``numeric``, ``math``, ``choice`` or ``FILE.py:NAME``; None: by the convention that the file follows."""
+    """``exact``, ``numeric``, ``math``, ``choice`` or ``FILE.py:NAME``; None: by the convention of the file."""
     input_key: str | None = None
     label_key: str | None = None
     samples: int = 1
