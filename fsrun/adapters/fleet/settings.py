@@ -1,0 +1,125 @@
+"""What a fleet is made of, and the command lines that follow from it.
+
+Does: settings as data, their check, command lines of engines and router, which GPUs an engine sees. Leaves to others:
+flags (``flags``), starting anything (``processes``).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from fsrun.core.errors import UsageError
+
+ROUTERS = ("sglang-router", "smg")
+"""Routers that are known by name."""
+PARALLEL = ("--tp", "--tp-size", "--tensor-parallel-size")
+"""The engine's flags for tensor parallelism; fsrun sets it where none of them is given."""
+OURS = ("--model-path", "--model", "--host", "--port", "--weight-version")
+"""The engine's flags that fsrun sets itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """A fleet: either engines that fsrun starts on this host's GPUs, or given ones (``urls``), on any host."""
+
+    num_gpus: int = 0
+    """GPUs in all. 0 with ``urls``."""
+    gpus_per_engine: int = 1
+    """An engine's GPUs; it must divide ``num_gpus``. Becomes the engine's ``--tp-size``."""
+    urls: tuple[str, ...] = ()
+    """Engines that run already. They must be able to read the entries under the same paths."""
+    sglang_python: str | None = None
+    """Python of the environment that has SGLang (and the router); None: this one."""
+    sglang_args: tuple[str, ...] = ()
+    """Passed to each engine as they are: ``("--mem-fraction-static", "0.9")``."""
+    router_command: str = "sglang-router"
+    """``sglang-router``, ``smg``, or the start of a command line of one of these two."""
+    router_args: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """More variables for engines and router."""
+    logs: str | None = None
+    """Folder for the logs of engines and router; None: a temporary one, which is kept only after a failure."""
+    start_limit: float = 1800.0
+    """Seconds that an engine may take to start: large models and first compiles are slow."""
+    load_limit: float = 900.0
+    """Seconds that loading a snapshot may take."""
+    drain_limit: float = 30.0
+    """Seconds to wait for running requests before a load; then they are aborted."""
+    restarts: int = 3
+    """How often an engine, or the router, is replaced during one evaluation."""
+    probe_every: float = 5.0
+    """Seconds between two looks at each engine while requests run."""
+    probe_limit: float = 30.0
+    """Seconds that an engine may take to answer such a look; after three misses it is replaced."""
+    grace: float = 10.0
+    """Seconds between SIGTERM and SIGKILL for an engine that is ended."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def size(self) -> int:
+        """Number of engines."""
+        return len(self.urls) or self.num_gpus // self.gpus_per_engine
+
+
+def check(settings: FleetSettings) -> None:
+    """Refuse what cannot work, before anything starts."""
+    if settings.urls and settings.num_gpus:
+        raise UsageError("--eval-num-gpus starts engines, --eval-engine names engines that run: give one of the two")
+    if settings.urls:
+        if settings.sglang_args:
+            raise UsageError("--eval-sglang-* goes with --eval-num-gpus: engines given by --eval-engine run already")
+        for url in settings.urls:
+            if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+                raise UsageError(f"--eval-engine {url}: not a URL; write http://HOST:PORT")
+        if len(set(settings.urls)) < len(settings.urls):
+            raise UsageError("--eval-engine: the same engine is given twice")
+    elif settings.num_gpus < 1:
+        raise UsageError("--eval-num-gpus: a fleet needs at least one GPU")
+    elif settings.gpus_per_engine < 1 or settings.num_gpus % settings.gpus_per_engine:
+        raise UsageError(
+            f"--eval-num-gpus {settings.num_gpus} is no multiple of "
+            f"--eval-num-gpus-per-engine {settings.gpus_per_engine}"
+        )
+    for argument in settings.sglang_args:
+        if argument.partition("=")[0] in OURS:
+            raise UsageError(f"--eval-sglang-{argument.partition('=')[0][2:]}: fsrun sets that itself")
+    if not shlex.split(settings.router_command):
+        raise UsageError(f"--eval-router-command: empty; give {' or '.join(ROUTERS)}, or a command line")
+
+
+def python_of(settings: FleetSettings) -> str:
+    """The Python that has SGLang, as a path that exists."""
+    if settings.sglang_python is None:
+        return sys.executable
+    found = shutil.which(os.path.expanduser(settings.sglang_python))
+    if found is None:
+        raise UsageError(f"--sglang-python {settings.sglang_python}: no such program")
+    return found
+
+
+def engine_command(settings: FleetSettings, model: str, version: str, port: int, host: str = "127.0.0.1") -> list[str]:
+    """Command line of an engine that starts with the weights of ``model``."""
+    command = [python_of(settings), "-m", "sglang.launch_server", "--model-path", model, "--host", host]
+    command += ["--port", str(port), "--weight-version", version]
+    if not any(argument.partition("=")[0] in PARALLEL for argument in settings.sglang_args):
+        command += ["--tp-size", str(settings.gpus_per_engine)]
+    return [*command, *settings.sglang_args]
+
+
+def gpu_groups(settings: FleetSettings, visible: str | None) -> list[str]:
+    """CUDA_VISIBLE_DEVICES of each engine; ``visible``: this process's own value, whose devices are shared out."""
+    devices = [name.strip() for name in visible.split(",") if name.strip()] if visible else []
+    if not devices:
+        devices = [str(number) for number in range(settings.num_gpus)]
+    if len(devices) < settings.num_gpus:
+        raise UsageError(f"--eval-num-gpus {settings.num_gpus}: CUDA_VISIBLE_DEVICES={visible} has {len(devices)}")
+    size = settings.gpus_per_engine
+    return [",".join(devices[at : at + size]) for at in range(0, settings.num_gpus, size)]
