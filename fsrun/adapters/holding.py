@@ -1,0 +1,357 @@
+"""Evaluation on the training engines, in the trainer's loop: rollouts pause, the engines answer, rollouts go on.
+
+Does: calls the trainer's own ``pause`` and ``resume``, hands a marker over in between, waits for its outcome with a
+limit, and logs how long training stood still. Whatever happens, ``resume`` is called and nothing is raised into the
+training. Leaves to others: the evaluation itself, by an ``fsrun eval RUN --router URL`` that runs beside the trainer
+(``tether`` starts one); when one is due (``core.schedule``).
+
+A marker stands for the weights that the engines hold. Its own hidden file in the run folder stays for as long as the
+pause: an evaluator that no longer finds it drops what it measured, since rollouts have gone on.
+
+protocol.md: 5 (hand-over and outcomes).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import orjson
+
+from fsrun.adapters.hooks import Hook, Steps, drive, drive_async
+from fsrun.adapters.tether import EvaluatorProcess
+from fsrun.core import layout
+from fsrun.core.errors import FsrunError, UsageError
+from fsrun.core.ids import MAIN
+from fsrun.core.states import OutcomeState, Place, destination
+from fsrun.core.values import as_step, fault_of
+from fsrun.disk.fs import LocalFileSystem
+from fsrun.disk.store import Store
+from fsrun.run import chain, places
+from fsrun.run.create import find_unit, newest_lock
+from fsrun.run.notices import Notices
+
+if TYPE_CHECKING:
+    from fsrun.run.run import Run
+
+LIMIT = 1800.0
+"""The longest that rollouts are held, in seconds."""
+TAKEN = 60.0
+"""Seconds after which a marker that no evaluator has taken is no longer waited for."""
+STARTING = 120.0
+"""Seconds that the own evaluator may take to join the run, before the first pause."""
+RESUME_PAUSES = (0.5, 1.0, 2.0, 5.0)
+"""Between calls of ``resume`` where it raises."""
+PAUSE_TAG = "eval/pause_s"
+_MARK = b'{"fsrun":"marker"'
+_POLLS = (0.02, 0.1)
+_ENDING = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How one evaluation in the loop went."""
+
+    step: int
+    entry: str | None = None
+    """Its name in evals/; None where it was not handed over."""
+    state: str | None = None
+    """``done``, ``skipped`` or ``failed``; None where none was waited for to its end."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+    """Why there are no scores."""
+    pause_s: float = 0.0
+    """Seconds from before ``pause()`` until after ``resume()``."""
+    resumed: bool = True
+
+
+class PausedEvaluation:
+    """Evaluates on the training engines, while ``pause`` holds rollouts back and until ``resume`` lets them go.
+
+    ``run``: the open main run; where it is quiet (another rank), nothing is done and no hook is called. ``pause``,
+    ``resume``: called without arguments, and awaited where they return an awaitable. ``pause`` stops *sending* rollouts
+    and waits for those on their way; it must not pause the engines, which are to answer. ``limit``: seconds that
+    rollouts are held at most. ``taken``: seconds in which an evaluator must have begun.
+
+    With ``router`` or ``engines`` (URLs) an evaluator is started here and ends with this process; ``prompt_data``
+    (name -> path) or ``config`` (a YAML file) say what it asks, ``arguments`` are further ones of ``fsrun eval``.
+    Without, one must be running: ``fsrun eval RUN --router URL ...``.
+
+    Raises ``UsageError`` for arguments that cannot work; afterwards nothing but ``KeyboardInterrupt`` and the like,
+    which pass through once rollouts go on.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        pause: Hook | None = None,
+        resume: Hook | None = None,
+        router: str | None = None,
+        engines: Sequence[str] = (),
+        prompt_data: Mapping[str, str | os.PathLike[str]] | None = None,
+        config: str | os.PathLike[str] | None = None,
+        arguments: Sequence[str] = (),
+        job: str = "eval",
+        limit: float = LIMIT,
+        taken: float = TAKEN,
+    ) -> None:
+        self._run = run
+        self._pause, self._resume = _hook("pause", pause), _hook("resume", resume)
+        self._limit, self._taken = _seconds("limit", limit), _seconds("taken", taken)
+        self._job = job
+        self._warn = Notices().warn
+        self._stuck = False
+        self._busy = threading.Lock()
+        self._evaluator: EvaluatorProcess | None = None
+        self._joined = False
+        place = _place(router, engines)
+        if not place and (prompt_data or config or arguments):
+            raise UsageError("prompt_data, config and arguments are for the evaluator that router= or engines= starts")
+        if place and run.active:
+            told = ["eval", run.path, "--job", job, *place, *_data(prompt_data, config), *arguments]
+            self._evaluator = EvaluatorProcess(told, self._warn)
+            self._evaluator.ensure()
+        if run.active:
+            with suppress(OSError, FsrunError):
+                self._clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def evaluate(self, step: int, weight_version: str | None = None) -> Held:
+        """Hold rollouts, wait until the engines were evaluated at ``step``, let rollouts go on.
+
+        ``weight_version``: what the engines must say of their weights; None: whatever they say. Logs ``eval/pause_s``.
+        Hooks that are coroutine functions are run to their end here, in another thread where a loop runs in this one.
+
+        After a crash: the marker waits or is being evaluated, and the next session of the trainer removes its file.
+        """
+        return drive(self._steps(step, weight_version))
+
+    async def evaluate_async(self, step: int, weight_version: str | None = None) -> Held:
+        """As ``evaluate``, for a trainer that runs in an event loop: hooks are awaited there and the loop goes on."""
+        return await drive_async(self._steps(step, weight_version))
+
+    def close(self) -> None:
+        """End the evaluator that was started here: it finishes what waits after ``finish_queue``. Never raises."""
+        if self._evaluator is not None:
+            finished = self._run.active and self._queue_finished()
+            self._evaluator.close(_ENDING if finished else 0.0)
+
+    def _queue_finished(self) -> bool:
+        try:
+            return layout.FINISHED in self._unit().names(layout.QUEUE)
+        except (OSError, FsrunError):
+            return False
+
+    def _steps(self, step: int, weight_version: str | None) -> Steps[Held]:
+        """What is to be done, in order: yields hooks to call and seconds to sleep; is thrown what they raise.
+
+        One text for trainers with and without an event loop.
+        """
+        number = _number(step)
+        if number is None or not self._run.active or not self._busy.acquire(blocking=False):
+            why = "the run is not open here, or another evaluation holds rollouts"
+            return Held(number or 0, reason=why if number is not None else f"{step!r} is no step")
+        try:
+            yield from self._until_joined()
+            if self._stuck:
+                yield from self._let_go()
+            return (yield from self._hold(number, weight_version))
+        finally:
+            self._busy.release()
+
+    def _hold(self, step: int, weight_version: str | None) -> Steps[Held]:
+        started = time.monotonic()
+        marker: str | None = None
+        found = Held(step)
+        try:
+            try:
+                yield self._pause
+            except Exception as error:  # noqa: BLE001 - the point fails, training goes on
+                # Whether rollouts are held is not known now: an evaluator must not measure them.
+                found = Held(step, reason=f"pause() raised {fault_of(error)}")
+                self._hand_over(step, weight_version, found.reason)
+            else:
+                marker, entry = self._hand_over(step, weight_version, None)
+                found = yield from self._outcome(step, entry, started)
+        except Exception as error:  # noqa: BLE001 - as above; what leaves this block is meant to end the program
+            found = Held(step, reason=f"it could not be handed over or waited for: {fault_of(error)}")
+        finally:
+            # First the file, then the rollouts: who finds it after an answer knows that none had gone on.
+            _remove(marker)
+            yield from self._let_go()
+            pause_s = time.monotonic() - started
+            with suppress(Exception):  # of a strict run, or one that raises where it was fenced
+                self._run.add_scalar({PAUSE_TAG: pause_s}, step=step)
+        if found.reason is not None:
+            self._warn(f"step {step} has no evaluation: {found.reason}")
+        return Held(step, found.entry, found.state, found.scores, found.reason, pause_s, not self._stuck)
+
+    def _let_go(self) -> Generator[Hook | float, None, None]:
+        """Call ``resume`` until it returns; said loudly where it does not."""
+        for wait in (*RESUME_PAUSES, None):
+            try:
+                yield self._resume
+            except Exception as error:  # noqa: BLE001 - the training goes on
+                self._stuck = True
+                if wait is None:
+                    self._warn(
+                        f"ROLLOUTS MAY STILL BE PAUSED: resume() raised {len(RESUME_PAUSES) + 1} times, at last "
+                        f"{fault_of(error)}; it is called again at the next evaluation"
+                    )
+                    return
+                yield wait
+            except BaseException:
+                # An interrupt amid resume(): once more, then it goes on its way.
+                self._stuck = True
+                yield self._resume
+                self._stuck = False
+                raise
+            else:
+                self._stuck = False
+                return
+
+    def _until_joined(self) -> Generator[Hook | float, None, None]:
+        """Before the first pause: let the own evaluator start, which takes longer than many an evaluation."""
+        if self._evaluator is None or not self._evaluator.ensure() or self._joined:
+            return
+        deadline = time.monotonic() + STARTING
+        while time.monotonic() < deadline and self._evaluator.ensure():
+            with suppress(OSError, FsrunError):
+                seen = chain.look(LocalFileSystem(), self._run.path, self._job)
+                if seen.highest and not seen.closed:
+                    self._joined = True
+                    return
+            yield _POLLS[1]
+
+    def _hand_over(self, step: int, version: str | None, failure: str | None) -> tuple[str | None, str | None]:
+        """Hand a marker over; returns its file, which is to stay while rollouts are held, and the entry's name."""
+        store = self._store()
+        path = store.temp(layout.FILES)
+        marker = {"fsrun": "marker", "weight_version": version, "while": path, "reason": failure}
+        store.fs.create(path, orjson.dumps(marker) + b"\n")
+        if failure is not None:
+            entry = self._run.enqueue(path, step=step, name=f"engines_step_{step}.json")
+            _remove(path)
+            return None, entry
+        return path, self._run.enqueue(path, step=step, name=f"engines_step_{step}.json")
+
+    def _outcome(self, step: int, entry: str | None, started: float) -> Steps[Held]:
+        """Wait for the outcome that no attempt follows, the evaluator's death, or the limit."""
+        if entry is None:
+            return Held(step, reason="it was not handed over in time")
+        taken = False
+        pause = _POLLS[0]
+        while (lasted := time.monotonic() - started) < self._limit:
+            with suppress(OSError, FsrunError):
+                found = self._final(step, entry)
+                if found is not None:
+                    return found
+                taken = taken or entry not in self._unit().names(layout.QUEUE)
+            if self._evaluator is not None and not self._evaluator.ensure() and not taken:
+                return Held(step, entry, reason="no evaluator runs; see what it said at its end")
+            if not taken and lasted > self._taken:
+                return Held(step, entry, reason=f"no evaluator took it within {self._taken:g} s; is one running?")
+            yield pause
+            pause = min(pause * 1.2, _POLLS[1])
+        return Held(step, entry, reason=f"it took longer than the limit of {self._limit:g} s")
+
+    def _final(self, step: int, entry: str) -> Held | None:
+        """The outcome of an entry's last attempt, where no other one follows."""
+        store = self._store()
+        keys = map(layout.parse_outcome_name, store.names(layout.EVALS))
+        attempts = sorted(key[1] for key in keys if key is not None and key[0] == entry)
+        outcomes = [outcome for k in attempts if (outcome := places.read_outcome(store, entry, k)) is not None]
+        if not outcomes or len(outcomes) < len(attempts):
+            return None
+        last = outcomes[-1]
+        states = [outcome.state for outcome in outcomes]
+        failed, lost = states.count(OutcomeState.FAILED.value), states.count(OutcomeState.LOST.value)
+        if destination(OutcomeState(last.state), failed=failed, lost=lost, has_rule=False) is Place.WAITING:
+            return None
+        if self._evaluator is not None:
+            self._evaluator.worked()
+        done = last.state == OutcomeState.DONE.value
+        reason = None if done else f"{last.state}: {last.reason}"
+        return Held(step, entry, last.state, dict(last.scores), reason)
+
+    def _clear(self) -> None:
+        """Remove what earlier sessions of main left, which held rollouts when they were killed."""
+        store = self._store()
+        for name in store.names(layout.FILES):
+            owner = layout.parse_temp_name(name)
+            if owner is not None and owner[0] == MAIN and owner[1] < store.session:
+                path = store.path(layout.FILES, name)
+                if store.fs.read(path).startswith(_MARK):
+                    _remove(path)
+
+    def _store(self) -> Store:
+        path = self._run.path
+        fs = LocalFileSystem()
+        return Store(fs, path, MAIN, max(1, chain.look(fs, path, MAIN).highest))
+
+    def _unit(self) -> Store:
+        fs, path = LocalFileSystem(), self._run.path
+        lock = newest_lock(fs, path)
+        return Store(fs, find_unit(fs, path, lock.unit if lock else None), MAIN, 0)
+
+
+def _hook(name: str, hook: Hook | None) -> Hook:
+    if hook is None:
+        return _nothing
+    if not callable(hook):
+        raise UsageError(f"{name}= is to be called without arguments; {type(hook).__name__} cannot be called")
+    return hook
+
+
+def _nothing() -> None:
+    """What a trainer gives that holds no rollouts itself."""
+
+
+def _seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise UsageError(f"{name}={value!r} is not a number of seconds above 0")
+    return float(value)
+
+
+def _place(router: str | None, engines: Sequence[str]) -> list[str]:
+    if isinstance(engines, str):
+        engines = [engines]
+    if router is not None and engines:
+        raise UsageError("give either router= or engines=, not both")
+    if router is not None:
+        return ["--router", router]
+    return [word for url in engines for word in ("--engine", url)]
+
+
+def _data(data: Mapping[str, str | os.PathLike[str]] | None, config: str | os.PathLike[str] | None) -> list[str]:
+    words = [] if config is None else ["--eval-config", os.path.abspath(os.fspath(config))]
+    for name, path in (data or {}).items():
+        words += ["--eval-prompt-data", name, os.path.abspath(os.fspath(path))]
+    return words
+
+
+def _number(step: object) -> int | None:
+    try:
+        return as_step(step)
+    except ValueError:
+        return None
+
+
+def _remove(path: str | None) -> None:
+    if path is not None:
+        with suppress(OSError):
+            os.unlink(path)
