@@ -112,7 +112,7 @@ def choose(rows: Sequence[int], samples: int, keep: int | None) -> dict[int, int
 
 
 def shorten(text: str, longest: int) -> str:
-    """A text as Arrow takes it (no lone surrogates); where it is longer, without its middle: what counts stands last."""
+    """A text as Arrow takes it (no lone surrogates); where it is longer, without its middle: its end counts."""
     if len(text) > longest:
         half = longest // 2
         text = f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
