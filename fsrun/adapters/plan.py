@@ -36,6 +36,8 @@ class SetPlan:
     """None: the model's own; ``none``: prompts are sent as they are; else the text of a Jinja template."""
     limit: int | None = None
     """The first so many rows alone."""
+    sha256: str | None = None
+    """Of the file when the plan was made: another content is no point of the same curve."""
 
 
 @dataclass(frozen=True, slots=True)
