@@ -36,6 +36,7 @@ KINDS: dict[str, tuple[str, bool | None]] = {
     "unreachable": ("cannot be reached", True),
     "cut": ("the connection was cut", True),
     "hung": ("no answer within the limit", True),
+    "aborted": ("aborted by somebody else", True),
     "busy": ("cannot take requests now", True),
     "workerless": ("the router has no worker that can take it", True),
     "broken": ("failed inside the server", None),
