@@ -38,7 +38,7 @@ WISHED = {
         "copy what matters elsewhere, or use another file system",
     ),
     "longest name": (
-        "names of 224 bytes, the longest that fsrun makes, are refused: long names of checkpoints do not work",
+        "names of 235 bytes, the longest that fsrun makes, are refused: long names of checkpoints do not work",
         "keep the names of checkpoints below 100 bytes",
     ),
     "name of 255": ("names of 255 bytes are refused, as on few systems", "keep the names of checkpoints short"),

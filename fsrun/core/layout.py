@@ -249,6 +249,20 @@ def parse_outcome_name(name: str) -> tuple[str, int] | None:
     return (entry, attempt) if dot and attempt and is_entry(entry) else None
 
 
+_SAMPLES = ".samples.parquet"
+
+
+def samples_name(entry: str, attempt: int) -> str:
+    """Name in ``evals/`` of the samples of one attempt; they count only where its outcome names them."""
+    return f"{entry}.{attempt}{_SAMPLES}"
+
+
+def parse_samples_name(name: str) -> tuple[str, int] | None:
+    """Read the name of samples as (entry, attempt), from the right."""
+    key = name.removesuffix(_SAMPLES)
+    return parse_outcome_key(key) if key != name else None
+
+
 def outcome_key(entry: str, attempt: int) -> str:
     """The value of the reserved key ``entry`` in a scalar line."""
     return f"{entry}.{attempt}"

@@ -81,11 +81,25 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
+class Attach:
+    """Put what an outcome is to name (its samples) under the claim's name and attempt, unless something stands there.
+
+    Answers whether what stands there is ours; without that the outcome names nothing.
+    """
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
 class Put:
-    """Put the outcome of a claim unless one stands, durably; answers the ``Standing`` one."""
+    """Put the outcome of a claim unless one stands, durably; answers the ``Standing`` one.
+
+    ``attached``: it names what ``Attach`` has put.
+    """
 
     claim: Claim
     state: OutcomeState
+    attached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +130,7 @@ class Ruled:
     """Answers whether the run has a rule for best/."""
 
 
-Step = Rename | Keep | Discard | Put | Look | Reserve | Count | Ruled
+Step = Rename | Keep | Discard | Attach | Put | Look | Reserve | Count | Ruled
 T = TypeVar("T")
 Program = Generator[Step, Any, T]
 
@@ -149,19 +163,22 @@ def next_name(claim: Claim) -> Program[Claim | None]:
     return renamed if (yield Rename(claim.path, renamed.path)) else None
 
 
-def settle(claim: Claim, state: OutcomeState) -> Program[tuple[Claim, Standing] | None]:
+def settle(claim: Claim, state: OutcomeState, *, attach: bool = False) -> Program[tuple[Claim, Standing] | None]:
     """Put the outcome of a claim; answers the claim (perhaps renamed) and what stands, None where the claim is gone.
 
-    After a crash: the outcome stands or not; ``recover`` goes on from either.
+    ``attach``: the outcome has samples, which go before it under the very name and attempt that it gets.
+
+    After a crash: the outcome stands or not; ``recover`` goes on from either. Samples that no outcome names may stand.
     """
-    standing: Standing = yield Put(claim, state)
-    while standing.owner != claim.owner:
+    while True:
+        attached = attach and bool((yield Attach(claim)))
+        standing: Standing = yield Put(claim, state, attached)
+        if standing.owner == claim.owner:
+            return claim, standing
         renamed = yield from next_name(claim)
         if renamed is None:
             return None
         claim = renamed
-        standing = yield Put(claim, state)
-    return claim, standing
 
 
 def move(claim: Claim, standing: Standing) -> Program[Place]:

@@ -243,6 +243,8 @@ class Outcome(Record):
     by: dict[str, Any] = _a(_map, factory=dict)
     """The holder record of who put it."""
     engine: dict[str, Any] | None = _a(_map_or_none, None)
+    samples: dict[str, Any] | None = _a(_map_or_none, None)
+    """``{"rows", "size", "sha256"}`` of ``evals/<entry>.<k>.samples.parquet``; None: no samples belong to it."""
     error: dict[str, Any] | None = _a(_map_or_none, None)
 
 

@@ -58,6 +58,24 @@ class Store:
             with suppress(OSError):
                 self.fs.unlink(temp)
 
+    def stage(self, folder: str, data: bytes) -> str:
+        """Write ``data`` durably under a new hidden name in ``folder``; returns its absolute path, for ``publish``.
+
+        After a crash: a temporary, or part of one.
+        """
+        temp = self.temp(folder)
+        try:
+            self.fs.create(temp, data)
+        except BaseException:
+            with suppress(OSError):
+                self.fs.unlink(temp)
+            raise
+        return temp
+
+    def publish(self, temp: str, folder: str, name: str, data: bytes) -> bool:
+        """The second half of ``put_if_absent``: publish what was staged; it may be tried again, and ``temp`` stays."""
+        return self._link(temp, self.path(folder, name), data)
+
     def _link(self, temp: str, target: str, data: bytes) -> bool:
         try:
             self.fs.link(temp, target)

@@ -8,24 +8,27 @@ folder fails for a while. Leaves to others: which entry (``entries``), the steps
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fsrun.core import queue
 from fsrun.core.errors import HeldError, NotFoundError
 from fsrun.core.order import MainState, Waiting, facts_of
-from fsrun.core.queue import Claim
+from fsrun.core.queue import Claim, Standing
 from fsrun.core.records import Meta, rfc3339
 from fsrun.core.retention import explain_missing
 from fsrun.core.states import OutcomeState
-from fsrun.core.timing import FINISH_WAIT
+from fsrun.core.timing import FINISH_WAIT, STAGE_WAIT
 from fsrun.disk.clock import Clock
 from fsrun.disk.store import Store
 from fsrun.run import fingerprint, places
 from fsrun.run.entry import Entry
 from fsrun.run.latch import shared_lock
 from fsrun.run.moves import Held, Moves
+
+if TYPE_CHECKING:
+    from fsrun.run.samples import Placing, Samples
 
 T = TypeVar("T")
 
@@ -98,15 +101,19 @@ class Attempts:
         """Absolute path of a claimed entry."""
         return self._moves.unit.path(entry.claim.path)
 
-    def persist(self, action: Callable[[], T]) -> T:
-        """Do it; while the folder cannot be used, or the unit was not found, again for up to 30 s."""
+    def persist(self, action: Callable[[], T], *, give_up: Collection[int] = (), limit: float = FINISH_WAIT) -> T:
+        """Do it; while the folder cannot be used, or the unit was not found, again for up to 30 s (``limit``).
+
+        ``give_up``: the errors of the system that are no matter of time.
+        """
         started = self._clock.monotonic()
         pause = 0.2
         while True:
             try:
                 return action()
-            except (OSError, NotFoundError):
-                if self._clock.monotonic() - started >= FINISH_WAIT:
+            except (OSError, NotFoundError) as error:
+                hopeless = isinstance(error, OSError) and error.errno in give_up
+                if hopeless or self._clock.monotonic() - started >= limit:
                     raise
             self._clock.sleep(pause)
             pause = min(2 * pause, 5.0)
@@ -191,40 +198,88 @@ class Attempts:
             started_text=rfc3339(self._clock.now_ns()),
         )
 
-    def settle(self, entry: Entry, state: OutcomeState, fields: Mapping[str, Any]) -> bool:
-        """Outcome, line, move, pruning; True where the outcome that was asked for stands.
+    def settle(
+        self,
+        entry: Entry,
+        state: OutcomeState,
+        fields: Mapping[str, Any],
+        *,
+        samples: Samples | None = None,
+        report: bool = False,
+    ) -> bool:
+        """Samples, outcome, line, move, pruning; True where the outcome that was asked for stands.
 
         After a crash: the outcome stands or not; in both cases a recoverer makes the move.
         """
-        with self._mutex:
-            asked = state
-            difference = self.persist(lambda: self._difference(entry)) if state is OutcomeState.DONE else None
-            if difference is not None:
-                asked, fields = OutcomeState.FAILED, _changed(difference)
-                self.warn(f"{entry.name} changed after it was handed over, its scores are dropped: {difference.text}")
-            facts = self._facts(entry, fields)
-            settled = self.persist(
-                lambda: self._moves.run(queue.settle(entry.claim, asked), lambda claim, state: facts)
-            )
-            entry.settled = True
-            if self.current is entry:
-                self.current = None
-            if settled is None or settled[1].state is not asked:
-                stands = settled[1].state.value if settled else "lost"
-                self.warn(
-                    f"{entry.name}: this process was taken for dead meanwhile; its outcome {asked.value!r} is dropped, "
-                    f"{stands!r} stands"
-                )
-            if settled is None:
-                return False
-            entry.claim, standing = settled
-            if standing.state is OutcomeState.DONE and asked is standing.state:
-                self._log(entry, facts)
-            with suppress(HeldError):  # Fenced: the outcome stands, the move is anyone's.
-                self.persist(lambda: self._moves.run(queue.move(entry.claim, standing)))
-                if standing.state is OutcomeState.DONE:
-                    self.persist(self._moves.prune)
-            return standing.state is state
+        # Before the mutex is taken: large files may last, and adoption must not wait for them.
+        placing = None if samples is None else self._stage(entry, samples)
+        kept: Claim | None = None
+        try:
+            with self._mutex:
+                asked = state
+                difference = self.persist(lambda: self._difference(entry)) if state is OutcomeState.DONE else None
+                if difference is not None:
+                    asked, fields, report = OutcomeState.FAILED, _changed(difference), False
+                    message = f"changed after it was handed over, its scores are dropped: {difference.text}"
+                    self.warn(f"{entry.name} {message}")
+                facts = self._facts(entry, fields)
+                if report:
+                    facts["scores"] = _reported(facts) | facts["scores"]
+                attach = placing is not None and difference is None
+                settled = self.persist(lambda: self._put(entry, asked, facts, placing if attach else None))
+                entry.settled = True
+                if self.current is entry:
+                    self.current = None
+                if settled is None or settled[1].state is not asked:
+                    stands = settled[1].state.value if settled else "lost"
+                    self.warn(
+                        f"{entry.name}: this process was taken for dead meanwhile; its outcome {asked.value!r} is "
+                        f"dropped, {stands!r} stands"
+                    )
+                if settled is None:
+                    return False
+                entry.claim, standing = settled
+                if standing.state is asked:
+                    kept = entry.claim
+                    if standing.state is OutcomeState.DONE:
+                        self._log(entry, facts)
+                self._move(entry, standing)
+                return standing.state is state
+        finally:
+            if placing is not None:
+                self._finish_samples(entry, placing, kept)
+
+    def _stage(self, entry: Entry, samples: Samples) -> Placing | None:
+        """Samples under a hidden name; None, which is said, where the folder does not take them."""
+        from fsrun.run.samples import FULL, Placing
+
+        placing = Placing(self._moves, samples)
+        try:
+            self.persist(placing.stage, give_up=FULL, limit=STAGE_WAIT)
+        except OSError as error:
+            self._lack_samples(entry, error.strerror or str(error))
+            return None
+        return placing
+
+    def _finish_samples(self, entry: Entry, placing: Placing, kept: Claim | None) -> None:
+        if kept is not None and placing.problem is not None:
+            self._lack_samples(entry, placing.problem)
+        placing.clear(kept if placing.problem is None else None)
+
+    def _lack_samples(self, entry: Entry, why: str) -> None:
+        self.warn(f"samples of {entry.name} (attempt {entry.attempt}) are not kept: {why}")
+
+    def _put(
+        self, entry: Entry, state: OutcomeState, facts: Mapping[str, Any], placing: Placing | None
+    ) -> tuple[Claim, Standing] | None:
+        program = queue.settle(entry.claim, state, attach=placing is not None)
+        return self._moves.run(program, lambda claim, state: facts, placing)
+
+    def _move(self, entry: Entry, standing: Standing) -> None:
+        with suppress(HeldError):  # Fenced: the outcome stands, the move is anyone's.
+            self.persist(lambda: self._moves.run(queue.move(entry.claim, standing)))
+            if standing.state is OutcomeState.DONE:
+                self.persist(self._moves.prune)
 
     def _facts(self, entry: Entry, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of an outcome; fixed before the first try, so that a second one says the same."""
@@ -288,6 +343,12 @@ class Attempts:
         with self._mutex:
             if self.current is not None and not self.current.settled:
                 self.settle(self.current, OutcomeState.RETURNED, {"reason": "the evaluator ended"})
+
+
+def _reported(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The outcome's own facts as points; what is not known has none."""
+    found = {"eval/lag_steps": facts.get("lag_steps"), "eval/duration_s": facts.get("duration_s")}
+    return {tag: value for tag, value in found.items() if value is not None}
 
 
 def _changed(difference: fingerprint.Difference) -> dict[str, Any]:

@@ -146,7 +146,7 @@ OPERATIONS: Mapping[str, Probe] = {
     "link": _link,
     "case": _case,
     "beat name": _named(layout.beat_name("j" * ids.MAX_JOB, _LARGEST, "t" * 32, _LARGEST)),
-    "longest name": _named(layout.outcome_name("e" * ids.MAX_ENTRY, _LARGEST)),
+    "longest name": _named(layout.samples_name("e" * ids.MAX_ENTRY, _LARGEST)),
     "name of 255": _named("n" * 255),
     "UTF-8 name": _named("pr\u00fcfung-\u8bc4\u4f30-\u0301"),
 }

@@ -10,12 +10,15 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from fsrun.core.errors import HeldError, UsageError
 from fsrun.core.queue import Claim
 from fsrun.core.states import OutcomeState
 from fsrun.core.values import numeric_leaves, printable, text_leaves
+
+if TYPE_CHECKING:
+    from fsrun.run.samples import Samples
 
 _TRACEBACK_BYTES = 20_000
 _LEAVING = (KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -36,8 +39,16 @@ class Settler(Protocol):
         """Where it stands now."""
         ...
 
-    def settle(self, entry: Entry, state: OutcomeState, fields: Mapping[str, Any]) -> bool:
-        """Put the outcome and make the move; False where another outcome stands."""
+    def settle(
+        self,
+        entry: Entry,
+        state: OutcomeState,
+        fields: Mapping[str, Any],
+        *,
+        samples: Samples | None = None,
+        report: bool = False,
+    ) -> bool:
+        """Put the samples and the outcome and make the move; False where another outcome stands."""
         ...
 
     def warn(self, message: str) -> None:
@@ -106,13 +117,24 @@ class Entry:
         return self._settler.path_of(self)
 
     def done(
-        self, scores: object, details: Mapping[str, object] | None = None, *, engine: Mapping[str, Any] | None = None
+        self,
+        scores: object,
+        details: Mapping[str, object] | None = None,
+        *,
+        engine: Mapping[str, Any] | None = None,
+        samples: object = None,
+        report: bool = False,
     ) -> bool:
         """Record the scores as the points of this entry at its step; then it is moved to best/ or deleted.
 
         ``scores``: a mapping of tags to numbers, nested ones joined by ``/``, logged under these very names (it is
         ``fsrun eval`` alone that puts ``eval/`` before a bare one); None and {} for none. What is no number
-        is kept as text beside ``details``. Returns whether this outcome counts: False where this process was taken for
+        is kept as text beside ``details``. ``engine``: what answered. ``samples``: every prompt with its answer and
+        grade, as an Arrow table, a DataFrame or a list of dicts: kept beside the outcome, read back by
+        ``open(run).samples()``; where they cannot be kept, that is said, and the scores count without them.
+        ``report``: the outcome's own ``eval/lag_steps`` and ``eval/duration_s`` are points too.
+
+        Returns whether this outcome counts: False where this process was taken for
         dead meanwhile and the entry went to another, or its bytes changed. Raises ``OSError`` where the folder stays
         unusable for 30 s.
 
@@ -126,33 +148,54 @@ class Entry:
         fields: dict[str, Any] = {"scores": numbers, "details": text}
         if engine is not None:
             fields["engine"] = dict(engine)
-        return self._settle(OutcomeState.DONE, fields)
+        return self._settle(OutcomeState.DONE, fields, samples=samples, report=report)
 
     def skip(self, reason: str) -> bool:
         """Leave it out for good, with a reason that is recorded. Returns and raises as ``done``."""
         return self._settle(OutcomeState.SKIPPED, {"reason": str(reason)})
 
-    def fail(self, reason: str, error: BaseException | Mapping[str, Any] | None = None) -> bool:
-        """Record a failed attempt; it is tried again, three times in all. Returns and raises as ``done``."""
+    def fail(
+        self, reason: str, error: BaseException | Mapping[str, Any] | None = None, *, samples: object = None
+    ) -> bool:
+        """Record a failed attempt; it is tried again, three times in all. Returns and raises as ``done``.
+
+        ``samples``: as for ``done``, to see what went wrong.
+        """
         fields: dict[str, Any] = {"reason": str(reason)}
         if isinstance(error, BaseException):
             fields["error"] = describe(error)
         elif error is not None:
             fields["error"] = dict(error)
-        return self._settle(OutcomeState.FAILED, fields)
+        return self._settle(OutcomeState.FAILED, fields, samples=samples)
 
     def give_back(self, reason: str = "returned") -> bool:
         """Return it to the queue; the attempt does not count. Returns and raises as ``done``."""
         return self._settle(OutcomeState.RETURNED, {"reason": str(reason)})
 
-    def _settle(self, state: OutcomeState, fields: Mapping[str, Any]) -> bool:
+    def _settle(
+        self, state: OutcomeState, fields: Mapping[str, Any], *, samples: object = None, report: bool = False
+    ) -> bool:
         if self.settled:
             raise UsageError(f"{self.name}: attempt {self.attempt} has its outcome already")
+        encoded = None if samples is None else self._encode(samples)
         try:
-            return self._settler.settle(self, state, fields)
+            return self._settler.settle(self, state, fields, samples=encoded, report=report)
         except OSError:
             self.broken = True
             raise
+
+    def _encode(self, samples: object) -> Samples | None:
+        """The samples as the bytes that are kept; whatever is wrong with them costs no score."""
+        from fsrun.run.samples import encode
+
+        try:
+            encoded = encode(samples)
+        except Exception as error:  # noqa: BLE001 - objects of the user's, with methods of their own
+            self._settler.warn(f"samples of {self.name} (attempt {self.attempt}) are not kept: {_name(error)}")
+            return None
+        if encoded is not None and encoded.note:
+            self._settler.warn(f"samples of {self.name} (attempt {self.attempt}): {encoded.note}")
+        return encoded
 
     def __enter__(self) -> Entry:
         return self

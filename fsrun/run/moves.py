@@ -30,6 +30,21 @@ T = TypeVar("T")
 Facts = Callable[[Claim, OutcomeState], Mapping[str, Any]]
 """The fields of an outcome beside who and which attempt: step, scores, times, ..."""
 _READ_TRIES = 20
+
+
+class Attachment(Protocol):
+    """What goes before an outcome, and is named by it (``run.samples``)."""
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields of an outcome that names it."""
+        ...
+
+    def put(self, claim: Claim) -> bool:
+        """Put it under a claim's name and attempt; whether what stands there is ours. Never raises ``OSError``."""
+        ...
+
+
 _log = logging.getLogger("fsrun")
 
 
@@ -71,7 +86,9 @@ class Moves:
         """The store of the run folder, under the session held now."""
         return self.session.store
 
-    def run(self, program: Program[T], facts: Facts = lambda claim, state: {}) -> T:
+    def run(
+        self, program: Program[T], facts: Facts = lambda claim, state: {}, attachment: Attachment | None = None
+    ) -> T:
         """Carry out a program. Raises ``OSError`` where the folder cannot be used, ``HeldError`` where fenced.
 
         After a crash: as many steps as were done; whoever recovers goes on from there.
@@ -83,14 +100,17 @@ class Moves:
             except StopIteration as stop:
                 result: T = stop.value
                 return result
-            answer = self._step(step, facts)
+            if isinstance(step, queue.Attach):
+                answer = attachment is not None and attachment.put(step.claim)
+            elif isinstance(step, queue.Put):
+                answer = self._put(step, facts, attachment)
+            else:
+                answer = self._step(step)
 
-    def _step(self, step: queue.Step, facts: Facts) -> Any:
+    def _step(self, step: queue.Step) -> Any:
         match step:
             case queue.Rename():
                 return self._rename(step)
-            case queue.Put():
-                return self._put(step, facts)
             case queue.Look():
                 return self._standing(step.claim)
             case queue.Keep():
@@ -123,10 +143,12 @@ class Moves:
                 return False
         return False
 
-    def _put(self, step: queue.Put, facts: Facts) -> Standing:
+    def _put(self, step: queue.Put, facts: Facts, attachment: Attachment | None) -> Standing:
         claim = step.claim
         by_claimant = claim.owner == (self.session.job, self.session.number)
         fields: dict[str, Any] = {"ended": rfc3339(self.clock.now_ns())} | dict(facts(claim, step.state))
+        if step.attached and attachment is not None:
+            fields |= attachment.fields
         outcome = Outcome(
             entry=claim.entry,
             attempt=claim.attempt,

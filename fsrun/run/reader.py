@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fsrun.disk.fs import FileSystem
     from fsrun.run.load import Loader
     from fsrun.run.recorded import Artifact, Medium, TableFile
+    from fsrun.run.sampled import SamplesFile
 
 __all__ = ["RunReader", "open", "resolve_run"]
 
@@ -161,6 +162,26 @@ class RunReader:
             at = "" if step is None else f" at step {step}"
             raise NotFoundError(f"{self.path}: no table {name!r:.200}{at}")
         return found[-1].read()
+
+    def samples(self, entry: str | None = None, step: int | None = None, attempt: int | None = None) -> pyarrow.Table:
+        """Prompts with their answers and grades, one row a sample: entry, attempt, step, and the columns of 6.16.
+
+        ``entry``, ``step``: of these alone. Without ``attempt`` those of evaluations that are done, else of that
+        attempt, failed ones too. Sorted by step. Files that are not what their outcome names are left out and stand in
+        ``problems``. ``UsageError`` where they are more than 256 MB as they are stored: ``sampled()`` gives them one by
+        one. Raises ``OSError``.
+        """
+        from fsrun.run.sampled import read_samples
+
+        found = self.sampled(entry, step)
+        wanted = [f for f in found if (f.state == "done" if attempt is None else f.attempt == attempt)]
+        return read_samples(self._load, wanted)
+
+    def sampled(self, entry: str | None = None, step: int | None = None) -> list[SamplesFile]:
+        """The evaluations whose samples were kept, sorted by step, also failed ones; ``read()`` gives one as Arrow."""
+        from fsrun.run.sampled import find_samples
+
+        return [f for f in find_samples(self._load, entry) if step in (None, f.step)]
 
     def artifacts(self, name: str | None = None) -> list[Artifact]:
         """The artifacts, sorted by name and version, with their ``path``, ``files()`` and ``digests()``."""

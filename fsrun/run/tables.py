@@ -52,6 +52,18 @@ class Encoded:
 
 def encode(data: object, columns: Sequence[str] | None = None) -> Encoded:
     """Encode a table; ``ValueError`` says why something is none."""
+    table = as_table(data, columns)
+    if table.nbytes > MAX_BYTES:
+        raise ValueError(f"a table of {table.nbytes >> 20} MB; {MAX_BYTES >> 20} MB at most: use add_artifact")
+    described = [
+        {"name": field.name, "type": str(field.type)} | ({"json": True} if field.metadata else {})
+        for field in table.schema
+    ]
+    return Encoded(write(table), table.num_rows, described)
+
+
+def as_table(data: object, columns: Sequence[str] | None = None) -> pa.Table:
+    """What people have as an Arrow table that Parquet can hold; ``ValueError`` says why something is none."""
     found = _columns(data, columns)
     if not found:
         raise ValueError("a table needs a column")
@@ -66,15 +78,15 @@ def encode(data: object, columns: Sequence[str] | None = None) -> Encoded:
         pa.field(name, array.type, metadata=_JSON if mixed else None)
         for name, (array, mixed) in zip(names, arrays, strict=True)
     ]
-    table = pa.table([array for array, _ in arrays], schema=pa.schema(fields))
-    if table.nbytes > MAX_BYTES:
-        raise ValueError(f"a table of {table.nbytes >> 20} MB; {MAX_BYTES >> 20} MB at most: use add_artifact")
+    return pa.table([array for array, _ in arrays], schema=pa.schema(fields))
+
+
+def write(table: pa.Table) -> bytes:
+    """The bytes of a Parquet file."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", compression_level=3)
-    described = [
-        {"name": field.name, "type": str(field.type)} | ({"json": True} if field.metadata else {}) for field in fields
-    ]
-    return Encoded(sink.getvalue().to_pybytes(), table.num_rows, described)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _columns(data: Any, chosen: Sequence[str] | None) -> list[tuple[Any, Any]]:

@@ -37,6 +37,28 @@ def test_every_outcome_parses_back(entry: str, k: int) -> None:
     assert layout.parse_meta_name(layout.meta_name(entry)) == entry
 
 
+@given(entries, numbers)
+def test_samples_parse_back_and_are_never_taken_for_an_outcome(entry: str, k: int) -> None:
+    name = layout.samples_name(entry, k)
+    assert layout.parse_samples_name(name) == (entry, k)
+    assert layout.parse_outcome_name(name) is None
+    assert layout.parse_samples_name(layout.outcome_name(entry, k)) is None
+    assert layout.parse_samples_name(layout.samples_name(name, 3)) == (name, 3)
+    assert layout.parse_outcome_name(layout.outcome_name(name, 3)) == (name, 3)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x", "x.samples.parquet", "x.0.samples.parquet", ".1.samples.parquet", "x.01.samples.parquet", "x.1.parquet"],
+)
+def test_a_foreign_name_of_samples_is_unknown(name: str) -> None:
+    assert layout.parse_samples_name(name) is None
+
+
+def test_the_longest_name_of_samples_fits_a_file_name() -> None:
+    assert len(layout.samples_name("e" * ids.MAX_ENTRY, 10**18 - 1)) <= 255
+
+
 @given(jobs, numbers)
 def test_claims_and_temporaries_name_their_session(job: str, n: int) -> None:
     assert layout.parse_claim_folder(layout.claim_folder(job, n)) == (job, n)

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from referencing import Registry, Resource
 
-from fsrun.core import codec, ids, indexes, layout, records, states
+from fsrun.core import codec, ids, indexes, layout, records, samples, states
 from fsrun.run import fingerprint
 
 pytestmark = pytest.mark.documents
@@ -46,6 +46,7 @@ NAMES = {
     "jobs": lambda name: layout.parse_job_file(name) is not None,
     "entry": ids.is_entry,
     "outcome": lambda name: layout.parse_outcome_name(name) is not None,
+    "samples": lambda name: layout.parse_samples_name(name) is not None,
 }
 
 
@@ -99,6 +100,13 @@ def test_a_schema_and_the_code_reject_the_same_missing_keys(name: str) -> None:
             code_says = False
         if key != "protocol":  # readers take a missing version for 1.0; writers must state it
             assert schema_says == code_says, key
+
+
+def test_the_columns_of_samples_are_those_of_the_code() -> None:
+    kinds = {"text": "string", "int": "integer", "float": "number", "bool": "boolean"}
+    said = {name: spec["type"] for name, spec in SCHEMAS["samples"]["properties"].items()}
+    assert said == {name: [kinds[kind], "null"] for name, kind in samples.COLUMNS.items()}
+    assert tuple(SCHEMAS["samples"]["required"]) == samples.KEY
 
 
 @pytest.mark.parametrize(("kind", "name"), names_of("valid"))
