@@ -286,7 +286,7 @@ def base_url(text: str) -> str:
     """``host:port``, with or without ``http://``, as a URL without a slash at its end; raises ``UsageError``."""
     from urllib.parse import urlsplit
 
-    url = text.strip().rstrip("/")
+    url = text.strip()
     url = url if "://" in url else f"http://{url}"
     try:
         parts = urlsplit(url)
@@ -295,7 +295,7 @@ def base_url(text: str) -> str:
         raise UsageError(f"{shown(text)}: no URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
         raise UsageError(f"{shown(text)}: no URL of an engine or router; write http://HOST:PORT")
-    return url
+    return url.rstrip("/")
 
 
 def shown(url: str) -> str:
