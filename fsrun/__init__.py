@@ -16,7 +16,9 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from fsrun.adapters.flags import add_eval_args
     from fsrun.core.errors import FsrunError, HeldError, InvalidError, NotFoundError, UsageError
+    from fsrun.core.schedule import is_due
     from fsrun.run.entries import Entry, Skip
     from fsrun.run.reader import RunReader, open
     from fsrun.run.run import Run, init
@@ -32,7 +34,9 @@ __all__ = [
     "Skip",
     "UsageError",
     "__version__",
+    "add_eval_args",
     "init",
+    "is_due",
     "open",
 ]
 
@@ -46,7 +50,9 @@ _HOMES = {
     "RunReader": "fsrun.run.reader",
     "Skip": "fsrun.run.entries",
     "UsageError": "fsrun.core.errors",
+    "add_eval_args": "fsrun.adapters.flags",
     "init": "fsrun.run.run",
+    "is_due": "fsrun.core.schedule",
     "open": "fsrun.run.reader",
 }
 
