@@ -34,7 +34,7 @@ def test_the_flags_are_read() -> None:
             "--eval-queue",
             "q",
             "--eval-hf-dir",
-            "/dev/shm/x",
+            "/shm",
         ]
     )
     assert (args.eval_interval, args.eval_first, args.eval_last) == (10, False, False)
