@@ -230,7 +230,7 @@ class Outcome(Record):
     scores: dict[str, Any] = _a(_map, factory=dict)
     """Tag to number (or a word) of a ``done`` outcome: the points of the entry at its step."""
     details: dict[str, Any] = _a(_map, factory=dict)
-    """What the evaluation returned that is no number, as text."""
+    """What the evaluation returned that is no number: text, or JSON of what the evaluator says of itself."""
     lag_steps: int | None = _a(_int_or_none, None)
     duration_s: float | None = _a(_number_or_none, None)
     started: str = _a(_text, "")

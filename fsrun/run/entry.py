@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from fsrun.core.config import encode_config
 from fsrun.core.errors import HeldError, UsageError
 from fsrun.core.queue import Claim
 from fsrun.core.states import OutcomeState
@@ -129,14 +130,13 @@ class Entry:
 
         ``scores``: a mapping of tags to numbers, nested ones joined by ``/``, logged under these very names (it is
         ``fsrun eval`` alone that puts ``eval/`` before a bare one); None and {} for none. What is no number
-        is kept as text beside ``details``. ``engine``: what answered. ``samples``: every prompt with its answer and
-        grade, as an Arrow table, a DataFrame or a list of dicts: kept beside the outcome, read back by
+        is kept as text beside ``details``. ``engine``: what answered, as JSON. ``samples``: every prompt with its
+        answer and grade, as an Arrow table, a DataFrame or a list of dicts: kept beside the outcome, read back by
         ``open(run).samples()``; where they cannot be kept, that is said, and the scores count without them.
         ``report``: the outcome's own ``eval/lag_steps`` and ``eval/duration_s`` are points too.
 
-        Returns whether this outcome counts: False where this process was taken for
-        dead meanwhile and the entry went to another, or its bytes changed. Raises ``OSError`` where the folder stays
-        unusable for 30 s.
+        Returns whether this outcome counts: False where this process was taken for dead meanwhile and the entry went to
+        another, or its bytes changed. Raises ``OSError`` where the folder stays unusable for 30 s.
 
         After a crash: the scores stand whole, once, or the attempt counts as lost and is made again.
         """
@@ -144,10 +144,10 @@ class Entry:
         if others:
             shown = ", ".join(f"{printable(tag) or 'the result'}: {why}" for tag, why in list(others.items())[:5])
             self._settler.warn(f"scores of {self.name}: no number in {shown}")
-        text = {str(k): str(v)[:2000] for k, v in (details or {}).items()} | text_leaves(scores, others)
-        fields: dict[str, Any] = {"scores": numbers, "details": text}
+        kept = {str(k): _detail(v) for k, v in (details or {}).items()} | text_leaves(scores, others)
+        fields: dict[str, Any] = {"scores": numbers, "details": kept}
         if engine is not None:
-            fields["engine"] = dict(engine)
+            fields["engine"] = encode_config(engine)
         return self._settle(OutcomeState.DONE, fields, samples=samples, report=report)
 
     def skip(self, reason: str) -> bool:
@@ -222,6 +222,13 @@ class Entry:
             self._settler.warn(f"evaluation of {self.name} failed (attempt {self.attempt}): {_name(error)}")
             self.fail(_name(error), error)
         return True
+
+
+def _detail(value: object) -> object:
+    """A detail as an outcome keeps it: mappings and lists as JSON, bounded and without secrets; the rest as text."""
+    if isinstance(value, Mapping | list | tuple):
+        return encode_config({"detail": value})["detail"]
+    return str(value)[:2000]
 
 
 def _name(error: BaseException) -> str:

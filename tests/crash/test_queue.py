@@ -7,6 +7,7 @@ every entry was counted once.
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
 import os
 import tempfile
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from fsrun.core import layout
 from fsrun.core.states import OutcomeState
 from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.disk.store import Store
@@ -78,6 +80,19 @@ def check(run: Path, entries: int, best: int | None) -> None:
     if best is not None:
         assert len(places.get("best", [])) == best, places
     assert not list((run / "trash").iterdir())
+    check_samples(run)
+
+
+def check_samples(run: Path) -> None:
+    """What an outcome names stands, whole; a file that none names belongs to an attempt that has its outcome."""
+    ended = outcomes(run)
+    for key, outcome in ended.items():
+        if outcome.samples is not None:
+            data = (run / "evals" / layout.samples_name(*key)).read_bytes()
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (outcome.samples["size"], outcome.samples["sha256"])
+    for name in os.listdir(run / "evals"):
+        if (key := layout.parse_samples_name(name)) is not None:
+            assert key in ended, name
 
 
 def everywhere(tmp_path: Path, prepare: Work, work: Work, entries: int, best: int | None = None, keep: int = 1) -> None:
@@ -143,6 +158,10 @@ def done(entry: Any) -> None:
     entry.done({"acc": float(entry.step or 0)})
 
 
+def done_with_samples(entry: Any) -> None:
+    entry.done({"acc": float(entry.step or 0)}, samples=[{"prompt": entry.name}], report=True)
+
+
 def fail_once(entry: Any) -> None:
     if entry.attempt == 1:
         entry.fail("no")
@@ -159,6 +178,49 @@ def return_once(entry: Any) -> None:
 
 def test_a_done_entry_goes_to_best_and_the_worse_one_goes(tmp_path: Path) -> None:
     everywhere(tmp_path, hand_over(1, 2), evaluation(done, best="max:acc"), 2, 1)
+
+
+def test_samples_are_whole_or_named_by_no_outcome(tmp_path: Path) -> None:
+    everywhere(tmp_path, hand_over(1), evaluation(done_with_samples, best="max:acc"), 1, 1)
+
+
+def test_samples_of_a_failed_attempt_are_whole_or_named_by_no_outcome(tmp_path: Path) -> None:
+    def act(entry: Any) -> None:
+        if entry.attempt == 1:
+            entry.fail("no", samples=[{"prompt": "x"}])
+        else:
+            done_with_samples(entry)
+
+    everywhere(tmp_path, hand_over(1), evaluation(act), 1)
+
+
+def test_samples_are_whole_where_links_are_refused(tmp_path: Path) -> None:
+    def work(run: Path, fs: FileSystem) -> None:
+        assert isinstance(fs, FaultFS)
+        fs.fail("link", match="evals/", error=errno.EPERM, times=1 << 30)
+        drive(evaluator(run, fs), done_with_samples)
+
+    everywhere(tmp_path, hand_over(1), work, 1)
+
+
+def test_samples_of_a_second_file_of_one_name_are_never_taken_for_those_of_the_first(tmp_path: Path) -> None:
+    def prepare(run: Path, fs: FileSystem) -> None:
+        put_plain(run, "x_1.pt", b"1")
+        first = start(evaluator(run, fs, job="first"), best="max:acc", keep=0)
+        held = next(first)
+        put_plain(run, "x_1.pt", b"2")
+        second = start(evaluator(run, fs, job="second"))
+        next(second)
+        done_with_samples(held)
+        forget(first)
+        forget(second)
+
+    def work(run: Path, fs: FileSystem) -> None:
+        context = evaluator(run, fs, job="third")
+        end(run, "second", 1, "crashed")
+        drive(context, done_with_samples)
+
+    everywhere(tmp_path, prepare, work, 2, 2, keep=0)
 
 
 def test_a_done_entry_without_a_rule_is_deleted(tmp_path: Path) -> None:
@@ -245,7 +307,7 @@ def test_an_adoption_is_finished_by_a_recoverer(tmp_path: Path) -> None:
             entry = next(evaluation)
             context.session.go_on()
             evaluation._attempts.adopt()
-            done(entry)
+            done_with_samples(entry)
         finally:
             forget(evaluation)
 

@@ -28,6 +28,10 @@ class World:
 
     files: tuple[tuple[str, str], ...] = ()
     outcomes: tuple[tuple[tuple[str, int], tuple[Standing, str]], ...] = ()
+    samples: tuple[tuple[tuple[str, int], str], ...] = ()
+    """Of which file the samples are that stand under an entry and attempt."""
+    named: frozenset[tuple[str, int]] = frozenset()
+    """The outcomes that name samples."""
     reserved: frozenset[str] = frozenset()
     closed: frozenset[tuple[str, int]] = frozenset()
     trashed: frozenset[str] = frozenset()
@@ -70,8 +74,13 @@ class Number:
     """The number of the session held now."""
 
 
-def evaluator(job: str, outcomes: tuple[OutcomeState, ...], rounds: int) -> Callable[[], Script]:
-    """Claims up to ``rounds`` entries and gives the i-th the i-th outcome; adopts what a false verdict endangers."""
+def evaluator(
+    job: str, outcomes: tuple[OutcomeState, ...], rounds: int, *, attach: bool = False
+) -> Callable[[], Script]:
+    """Claims up to ``rounds`` entries and gives the i-th the i-th outcome; adopts what a false verdict endangers.
+
+    ``attach``: its outcomes have samples.
+    """
 
     def script() -> Script:
         used: set[tuple[int, str]] = set()
@@ -90,7 +99,7 @@ def evaluator(job: str, outcomes: tuple[OutcomeState, ...], rounds: int) -> Call
             session = yield Number()
             if claim.session != session:
                 claim = (yield from queue.adopt(claim, session)) or claim
-            settled = yield from queue.settle(claim, outcomes[i % len(outcomes)])
+            settled = yield from queue.settle(claim, outcomes[i % len(outcomes)], attach=attach)
             if settled is not None:
                 yield from queue.move(*settled)
 
@@ -184,13 +193,18 @@ def apply(world: World, step: Any, held: str, session: int) -> tuple[World, Any]
             if file is None:
                 return world, False
             return replace(world, files=tuple(sorted(files.items())), trashed=world.trashed | {file}), True
+        case queue.Attach():
+            key, samples = (step.claim.entry, step.claim.attempt), dict(world.samples)
+            ours = samples.setdefault(key, held) == held
+            return replace(world, samples=tuple(sorted(samples.items()))), ours
         case queue.Put():
             key = (step.claim.entry, step.claim.attempt)
             if key in outcomes:
                 return world, outcomes[key][0]
             standing = Standing(step.state, step.claim.owner)
             outcomes[key] = (standing, held)
-            return replace(world, outcomes=tuple(sorted(outcomes.items(), key=str))), standing
+            named = world.named | ({key} if step.attached else set())
+            return replace(world, outcomes=tuple(sorted(outcomes.items(), key=str)), named=named), standing
         case queue.Look():
             found = outcomes.get((step.claim.entry, step.claim.attempt))
             return world, found[0] if found else None
@@ -251,6 +265,9 @@ def check_end(world: World, all_files: set[str]) -> None:
             ends.setdefault(file, []).append((entry, attempt))
             if standing.state is OutcomeState.DONE and places.get(file) != f"best/{entry}":
                 raise Violation(f"{entry}.{attempt} is about {file}, which is at {places.get(file)}: {world}")
+    for key in end.named:
+        if dict(end.samples).get(key) != dict(end.outcomes)[key][1]:
+            raise Violation(f"{key} is about {dict(end.outcomes)[key]}, its samples about {end.samples}: {world}")
     for entry, numbers in attempts.items():
         if sorted(numbers) != list(range(1, len(numbers) + 1)):
             raise Violation(f"attempts of {entry}: {numbers}: {world}")
@@ -363,6 +380,15 @@ def test_plain_writers_that_reuse_a_name_lose_nothing() -> None:
     visit(REUSED, processes, "ab", 5_000)
 
 
+def test_an_outcome_names_the_samples_of_the_file_that_it_is_about_or_none() -> None:
+    processes = [
+        Process(evaluator("a", (DONE,), 1, attach=True), "a"),
+        Process(evaluator("b", (FAILED,), 1, attach=True), "b", goes_on=True),
+        Process(recoverer(1)),
+    ]
+    visit(REUSED, processes, "b", 10_000)
+
+
 def test_even_a_rename_that_comes_after_its_session_was_closed_does_no_harm() -> None:
     processes = [
         Process(evaluator("a", (DONE,), 2), "a"),
@@ -384,14 +410,14 @@ def test_the_whole_with_two_recoverers_and_reused_names_has_no_violation() -> No
     visit(REUSED, processes[:3], "ab", 100_000)
 
 
-def broken(program: str, monkeypatch: pytest.MonkeyPatch, replacement: Any) -> None:
+def broken(program: str, monkeypatch: pytest.MonkeyPatch, replacement: Any, *, attach: bool = False) -> None:
     """Run the model with one rule taken away; it must find that out."""
     monkeypatch.setattr(queue, program, replacement)
     next_step.cache_clear()
     finished.cache_clear()
     processes = (
-        Process(evaluator("a", (DONE,), 2), "a"),
-        Process(evaluator("b", (DONE,), 1), "b"),
+        Process(evaluator("a", (DONE,), 2, attach=attach), "a"),
+        Process(evaluator("b", (DONE,), 1, attach=attach), "b"),
         Process(recoverer(1)),
     )
     try:
@@ -408,7 +434,7 @@ def test_the_model_notices_a_claim_path_that_is_used_twice(monkeypatch: pytest.M
 
 
 def test_the_model_notices_outcomes_that_do_not_say_whose_claim_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    def settle(claim: Claim, state: OutcomeState) -> Any:
+    def settle(claim: Claim, state: OutcomeState, *, attach: bool = False) -> Any:
         standing = yield queue.Put(claim, state)
         return claim, standing
 
@@ -420,3 +446,22 @@ def test_the_model_notices_a_claim_that_moves_without_an_outcome(monkeypatch: py
         yield from queue.move(claim, Standing(LOST, claim.owner))
 
     broken("recover", monkeypatch, recover)
+
+
+def test_the_model_notices_samples_that_are_named_without_a_look_whose_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put = queue.Put
+    settle = queue.settle
+
+    def careless(claim: Claim, state: OutcomeState, *, attach: bool = False) -> Any:
+        program = settle(claim, state, attach=attach)
+        step = next(program)
+        while True:
+            step = put(step.claim, step.state, attach) if isinstance(step, put) else step
+            try:
+                step = program.send((yield step))
+            except StopIteration as stop:
+                return stop.value
+
+    broken("settle", monkeypatch, careless, attach=True)

@@ -16,6 +16,7 @@ from fsrun.core.states import MAX_FAILED, MAX_LOST
 from fsrun.disk.store import Store
 from fsrun.run import fingerprint
 from fsrun.run.check.finding import Fix, Picture
+from fsrun.run.check.kept import check_samples
 from fsrun.run.check.repair import recover_claim
 from fsrun.run.places import claims
 
@@ -91,6 +92,7 @@ def _read_outcomes(picture: Picture, queue: _Queue) -> None:
             _check_outcome(picture, file, key, outcome)
     for entry, attempts in sorted(queue.attempts.items()):
         _check_attempts(picture, entry, attempts, queue.outcomes[entry])
+    check_samples(picture, names, queue.outcomes, queue.attempts)
 
 
 def _check_outcome(picture: Picture, file: str, key: tuple[str, int], outcome: Outcome) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from fsrun.core import queue
+from fsrun.core import layout, queue
 from fsrun.core.errors import HeldError
 from fsrun.core.queue import Claim
 from fsrun.core.states import SessionState
@@ -21,7 +21,7 @@ from fsrun.run import views
 from fsrun.run.check.finding import Picture, read_holder
 from fsrun.run.moves import Moves
 from fsrun.run.outside import Outside
-from fsrun.run.places import known_facts
+from fsrun.run.places import known_facts, read_outcome
 from fsrun.run.spill import Found, import_spill
 
 
@@ -50,6 +50,16 @@ def remove_temporary(picture: Picture, root: str, file: str) -> None:
     """Remove what a process that is gone had not published yet. After a crash: it is there, in part, or gone."""
     store = picture.store if root == picture.path else Store(picture.fs, root, "check", 0)
     store.remove(file)
+
+
+def remove_samples(picture: Picture, entry: str, attempt: int) -> None:
+    """Remove samples that the outcome of their attempt, which never changes, does not name.
+
+    After a crash: they are there or gone.
+    """
+    outcome = read_outcome(picture.store, entry, attempt)
+    if outcome is not None and outcome.samples is None:
+        picture.store.remove(f"{layout.EVALS}/{layout.samples_name(entry, attempt)}")
 
 
 def rewrite_view(picture: Picture, job: str) -> None:
