@@ -17,6 +17,12 @@ from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.http import Backoff, CallError, Client, Limits, Pace, Retries, SystemPace, keep_trying
 from fsrun.adapters.sglang_api import Engine, Router
 
+FACTS = (
+    "version", "dtype", "quantization", "kv_cache_dtype", "tp_size", "dp_size", "pp_size", "ep_size",
+    "attention_backend", "sampling_backend", "device", "random_seed", "speculative_algorithm", "tokenizer_path",
+)  # fmt: skip
+"""What an engine says of itself that can change scores."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -220,10 +226,15 @@ class HttpTarget:
         for one in found:
             if isinstance(one, BaseException) and not isinstance(one, CallError):
                 raise one
-        if not served:
-            first = next(one for one in found if isinstance(one, CallError))
-            raise EvaluationError(f"no engine of {len(urls)} says what it serves: {first.reason}")
-        return served
+        if served:
+            return served
+        first = next(one for one in found if isinstance(one, CallError))
+        if self.router:
+            try:
+                return [_served_by(self.urls[0], await Router(self.client, self.urls[0]).model_info())]
+            except CallError:
+                pass  # the workers' own answers say more
+        raise EvaluationError(f"no engine of {len(urls)} says what it serves: {first.reason}")
 
     async def _served(self, url: str, backoff: Backoff) -> Served:
         engine = Engine(self.client, url)
@@ -235,21 +246,7 @@ class HttpTarget:
             more = await engine.server_info()
         except CallError:
             pass  # what is recorded beside the scores; nothing depends on it
-        version, path = info.get("weight_version"), info.get("model_path")
-        return Served(
-            url,
-            version if isinstance(version, str) else None,
-            path if isinstance(path, str) else None,
-            _shortest(context, more),
-            {name: more[name] for name in FACTS if more.get(name) is not None},
-        )
-
-
-FACTS = (
-    "version", "dtype", "quantization", "kv_cache_dtype", "tp_size", "dp_size", "pp_size", "ep_size",
-    "attention_backend", "sampling_backend", "device", "random_seed", "speculative_algorithm", "tokenizer_path",
-)  # fmt: skip
-"""What an engine says of itself that can change scores."""
+        return _served_by(url, info, _shortest(context, more), more)
 
 
 def read_answer(value: Any, url: str, seconds: float) -> Answer:
@@ -275,6 +272,16 @@ def read_answer(value: Any, url: str, seconds: float) -> Answer:
         _versions(meta),
         None,
         seconds,
+    )
+
+
+def _served_by(
+    url: str, info: Mapping[str, Any], context: int | None = None, more: Mapping[str, Any] | None = None
+) -> Served:
+    version, path = info.get("weight_version"), info.get("model_path")
+    facts = {name: value for name in FACTS if (value := (more or info).get(name)) is not None}
+    return Served(
+        url, version if isinstance(version, str) else None, path if isinstance(path, str) else None, context, facts
     )
 
 

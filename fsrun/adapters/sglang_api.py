@@ -237,6 +237,10 @@ class Router:
         """``/generate`` of one of its workers: the JSON it answers."""
         return (await self.client.post(f"{self.url}/generate", request, limit=limit)).json()
 
+    async def model_info(self) -> dict[str, Any]:
+        """What one of its workers says of itself: for workers that cannot be asked from here."""
+        return (await self.client.get(f"{self.url}/get_model_info")).mapping()
+
     async def flush_cache(self) -> None:
         """Forget cached prefixes, on all workers."""
         await self.client.post(f"{self.url}/flush_cache", {})
