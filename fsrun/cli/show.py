@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fsrun.cli.costs import evaluation_lines
 from fsrun.cli.options import find_run, json_option, root_option, run_argument
 from fsrun.cli.tables import Column, make_table
 from fsrun.cli.text import age, clean, number, say, status_text, to_json
@@ -96,6 +97,8 @@ def render(
         console.print(_queue_line(state["queue"], state["run"], state["jobs"]))
         console.print(_best_line(state["best"]))
         evals, media = state["evals"], state["recorded"]
+        for line in evaluation_lines(state["evaluation"], state["jobs"]):
+            console.print(line)
         shown = evals if every else evals[-_LAST_EVALS:]
         _print_table(console, _EVALS, [_eval(outcome) for outcome in shown], len(evals), "evaluations, the last ones")
         rows = [(clean(tag), _cell(step), number(value)) for tag, step, value in latest]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsrun.core import codec, layout
-from fsrun.core.errors import InvalidError, NotFoundError
+from fsrun.core.errors import FsrunError, InvalidError, NotFoundError
 from fsrun.core.ids import MAIN, is_entry
 from fsrun.core.order import MainState, is_obeyed
 from fsrun.core.records import BestRule
@@ -35,6 +35,7 @@ def read_evals(fs: FileSystem, path: str) -> list[dict[str, Any]]:
         found |= {"lag_steps": as_int(record.get("lag_steps")), "session": as_int(record.get("session"))}
         found |= {key: as_text(record.get(key)) for key in ("reason", "job", "started", "ended")}
         found |= {key: record.get(key) for key in ("duration_s", "error")}
+        found |= {key: as_map(record.get(key)) or None for key in ("engine", "samples")}
         evals.append(found)
     return sorted(evals, key=lambda outcome: (outcome["ended"] is None, outcome["ended"] or ""))
 
@@ -100,9 +101,23 @@ def read_recorded(fs: FileSystem, path: str) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
-    """Return the object that ``fsrun show --json`` prints: run, jobs, queue, best, evals, recorded, environment.
+def read_evaluation(
+    fs: FileSystem, path: str, evals: list[dict[str, Any]], environment: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """What evaluating cost; None where nothing was evaluated, or logs cannot be read, of which ``check`` says more."""
+    from fsrun.run.costs import describe
+    from fsrun.run.reader import RunReader
 
+    try:
+        return describe(RunReader(path, fs=fs), evals, environment)
+    except (FsrunError, OSError):
+        return None
+
+
+def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
+    """Return the object that ``fsrun show --json`` prints.
+
+    Its keys: run, jobs, queue, best, evals, evaluation (what evaluating cost), recorded, environment.
     Raises ``NotFoundError`` where ``path`` is no run.
     """
     run = read_run(fs, path, now_ns=now_ns)
@@ -110,5 +125,6 @@ def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
     queue = read_queue(fs, run)
     evals = read_evals(fs, path)
     state = {"run": run, "jobs": jobs, "queue": queue, "best": read_best(fs, path, evals), "evals": evals}
-    state |= {"recorded": read_recorded(fs, path)}
-    return state | {"environment": read_environment(fs, path, MAIN) or None}
+    environment = read_environment(fs, path, MAIN) or None
+    state |= {"evaluation": read_evaluation(fs, path, evals, environment), "recorded": read_recorded(fs, path)}
+    return state | {"environment": environment}

@@ -1,0 +1,95 @@
+"""What evaluation cost, for people: the lines of ``show`` about the plan, its engines, the pause and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fsrun.cli.text import clean, number
+from fsrun.core.pause import LARGE_SHARE
+
+_MOST = 5
+"""Sets, engine facts and reasons that are named."""
+_TEXT = 120
+
+
+def evaluation_lines(evaluation: Mapping[str, Any] | None, jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The lines about evaluation: what is evaluated where, how long it takes, what it costs, what failed."""
+    for job in jobs:
+        plan = job["config"].get("eval") if job["job"] != "main" else None
+        if isinstance(plan, Mapping) and (text := plan_line(plan)):
+            yield f"plan of {clean(job['job'])}: {text}"
+    if evaluation is None:
+        return
+    if engine := engine_line(evaluation["engine"]):
+        yield f"engine: {engine}"
+    if took := _took(evaluation):
+        yield f"evaluations: {took}"
+    if evaluation["pause_s"]:
+        yield pause_line(evaluation)
+    reasons = list(evaluation["failed"].items())
+    if reasons:
+        told = "; ".join(f"{clean(reason)[:_TEXT]} ({count})" for reason, count in reasons)
+        yield f"failed attempts: {told}"
+
+
+def plan_line(plan: Mapping[str, Any]) -> str:
+    """The sets of a recorded plan, with rows, answers a prompt and grader; a plan of another form has none."""
+    listed = plan.get("sets")
+    sets = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    told = [_set(one) for one in sets[:_MOST]] + [f"{len(sets) - _MOST} more"] * (len(sets) > _MOST)
+    place = plan.get("place")
+    return ", ".join(told) + (f"; on {clean(place)}" if isinstance(place, str) and told else "")
+
+
+def _set(one: Mapping[str, Any]) -> str:
+    size = [f"{one['rows']} rows"] if isinstance(one.get("rows"), int) else []
+    if isinstance(one.get("samples"), int) and one["samples"] != 1:
+        size.append(f"{one['samples']} answers each")
+    size += [clean(one["grader"])] if isinstance(one.get("grader"), str) else []
+    return clean(one.get("name")) + (f" ({', '.join(size)})" if size else "")
+
+
+def engine_line(engine: Mapping[str, Any] | None) -> str:
+    """What answered last, in short: what is one word or number, and how many engines there were."""
+    facts = engine or {}
+    told = [f"{clean(k)} {number(v)}" for k, v in facts.items() if isinstance(v, str | int | float) and v != ""]
+    many = facts.get("engines")
+    if isinstance(many, Sequence) and not isinstance(many, str) and len(many) > 1:
+        told.insert(0, f"{len(many)} engines")
+    return ", ".join(text[:_TEXT] for text in told[: _MOST + 1])
+
+
+def _took(evaluation: Mapping[str, Any]) -> str:
+    """How long an evaluation takes, how late it is, and what is kept of it."""
+    told = []
+    if (spread := evaluation["duration_s"]) is not None:
+        told.append(f"{_seconds(spread['median'])} each (at most {_seconds(spread['max'])})")
+    if (lag := evaluation["lag_steps"]) is not None:
+        told.append(f"{number(lag['median'])} steps late (at most {number(lag['max'])})")
+    if (kept := evaluation["samples"])["evaluations"]:
+        told.append(f"samples of {kept['evaluations']} kept ({kept['rows']} rows)")
+    return ", ".join(told)
+
+
+def pause_line(evaluation: Mapping[str, Any]) -> str:
+    """What the pause costs and whether a fleet would pay, with the numbers that say so."""
+    cost, spread = evaluation["pause"], evaluation["pause_s"]
+    if cost is None:
+        return f"pause: {_seconds(spread['last'])} of training; too few pauses or logged steps to tell their share"
+    numbers = (
+        f"pause: {cost['share']:.0%} of the time of training: {_seconds(cost['pause_s'])} every "
+        f"{number(cost['interval'])} steps of {_seconds(cost['step_s'])}"
+    )
+    if not cost["fleet_pays"]:
+        return f"{numbers}; below {LARGE_SHARE:.0%}, so evaluating on the training engines is cheapest"
+    if cost["gpus"] is None:
+        return f"{numbers}; a fleet pays if whole GPUs can be spared, fewer than {cost['share']:.0%} of them"
+    if not cost["spare"]:
+        beside = f"a fleet pays with GPUs beside the {cost['gpus']} of main"
+        return f"{numbers}; {beside}: one of those is worth more than the pause"
+    return f"{numbers}; a fleet of up to {cost['spare']} of the {cost['gpus']} GPUs would pay"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"

@@ -1,0 +1,92 @@
+"""What evaluation cost a run, by its own points and outcomes: pauses, lag, duration, what failed and why.
+
+Does: collects the numbers of ``show``. Reads only. Leaves to others: the rule for the pause (``core.pause``), how
+numbers are printed (``cli.show``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from fsrun.core.ids import MAIN
+from fsrun.core.pause import Pause, cost_of
+
+if TYPE_CHECKING:
+    from fsrun.run.reader import RunReader
+
+PAUSE_TAG = "eval/pause_s"
+"""Logged by main: how long it stood still for the evaluation at that step."""
+_LAST_STEPS = 20_000
+"""Of main's logged steps, so many are looked at."""
+_REASONS = 5
+
+
+def describe(
+    reader: RunReader, evals: Sequence[Mapping[str, Any]], environment: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """The object ``evaluation`` of ``show --json``; None where nothing was evaluated and main never paused.
+
+    Raises ``OSError`` and ``FsrunError`` where logs cannot be read.
+    """
+    pauses = _pauses(reader)
+    if not evals and not pauses:
+        return None
+    done = [outcome for outcome in evals if outcome["state"] == "done"]
+    failed = Counter(outcome["reason"] or "no reason" for outcome in evals if outcome["state"] == "failed")
+    sampled = [outcome["samples"] for outcome in evals if outcome.get("samples")]
+    cost = cost_of(_steps(reader), pauses, gpu_count(environment)) if pauses else None
+    return {
+        "states": dict(Counter(outcome["state"] for outcome in evals)),
+        "failed": dict(failed.most_common(_REASONS)),
+        "lag_steps": _spread([max(0, o["lag_steps"]) for o in done if o["lag_steps"] is not None]),
+        "duration_s": _spread([o["duration_s"] for o in done if isinstance(o["duration_s"], int | float)]),
+        "pause_s": _spread([pause.seconds for pause in pauses]),
+        "pause": None if cost is None else asdict(cost),
+        "samples": {"evaluations": len(sampled), "rows": sum(_rows(facts) for facts in sampled)},
+        "engine": next((outcome["engine"] for outcome in reversed(done) if outcome.get("engine")), None),
+    }
+
+
+def gpu_count(environment: Mapping[str, Any] | None) -> int | None:
+    """How many GPUs main was given on its host; None where nothing tells, or where it has none."""
+    if not environment:
+        return None
+    variables, gpus = environment.get("variables"), environment.get("gpus")
+    chosen = variables.get("CUDA_VISIBLE_DEVICES") if isinstance(variables, Mapping) else None
+    if isinstance(chosen, str) and chosen:
+        return len(chosen.split(","))
+    return len(gpus) or None if isinstance(gpus, list) else None
+
+
+def _rows(facts: Mapping[str, Any]) -> int:
+    rows = facts.get("rows")
+    return rows if isinstance(rows, int) else 0
+
+
+def _spread(values: Sequence[float]) -> dict[str, float] | None:
+    return {"last": values[-1], "median": median(values), "max": max(values)} if values else None
+
+
+def _pauses(reader: RunReader) -> list[Pause]:
+    table = reader.scalars(PAUSE_TAG, jobs=MAIN)
+    columns = (table[name].to_pylist() for name in ("step", "time", "value"))
+    return [Pause(step, time, value) for step, time, value in zip(*columns, strict=True)]
+
+
+def _steps(reader: RunReader) -> list[tuple[int, float]]:
+    """When main logged its steps, by the tag that it logged most often beside those of evaluations."""
+    import pyarrow.compute as pc
+
+    table = reader.scalars(jobs=MAIN)
+    counts = {item["values"]: item["counts"] for item in pc.value_counts(table["tag"].cast("string")).to_pylist()}
+    tags = [tag for tag in counts if not tag.startswith("eval/")]
+    if not tags:
+        return []
+    tag = max(tags, key=lambda name: (counts[name], name))
+    rows = table.filter(pc.equal(table["tag"].cast("string"), tag))
+    rows = rows.slice(max(0, rows.num_rows - _LAST_STEPS))
+    return list(zip(rows["step"].to_pylist(), rows["time"].to_pylist(), strict=True))
