@@ -16,8 +16,27 @@ from urllib.parse import urlsplit
 
 from fsrun.core.errors import UsageError
 
-ROUTERS = ("sglang-router", "smg")
-"""Routers that are known by name."""
+ROUTERS = {"sglang-router": ("-m", "sglang_router.launch_router"), "smg": ("-m", "smg", "launch")}
+"""Routers that are known by name, and how the Python that has them starts them."""
+ROUTER_FLAGS = (
+    "--host", "127.0.0.1",
+    "--policy", "round_robin",
+    # Registration looks again after this long, by default after 30 s.
+    "--worker-startup-check-interval", "1",
+    "--worker-startup-timeout-secs", "120",
+    # Above the 1 s that an engine takes to answer, and below the 60 s of the default.
+    "--health-check-interval-secs", "10",
+    "--health-check-timeout-secs", "30",
+    "--health-failure-threshold", "3",
+    "--health-success-threshold", "1",
+    # The fleet itself takes dead engines out; refused prompts must not close the way to living ones.
+    "--disable-circuit-breaker",
+    "--request-timeout-secs", "7200",
+    "--shutdown-grace-period-secs", "2",
+    "--max-concurrent-requests", "-1",
+    "--log-level", "warn",
+)  # fmt: skip
+"""Both routers know these; the user's ``router_args`` come after them and win."""
 PARALLEL = ("--tp", "--tp-size", "--tensor-parallel-size")
 """The engine's flags for tensor parallelism; fsrun sets it where none of them is given."""
 OURS = ("--model-path", "--model", "--host", "--port", "--weight-version")
@@ -39,7 +58,7 @@ class FleetSettings:
     sglang_args: tuple[str, ...] = ()
     """Passed to each engine as they are: ``("--mem-fraction-static", "0.9")``."""
     router_command: str = "sglang-router"
-    """``sglang-router``, ``smg``, or the start of a command line of one of these two."""
+    """``sglang-router``, ``smg``, or the start of a command line of one of these two, to which flags are added."""
     router_args: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     """More variables for engines and router."""
@@ -47,6 +66,10 @@ class FleetSettings:
     """Folder for the logs of engines and router; None: a temporary one, which is kept only after a failure."""
     start_limit: float = 1800.0
     """Seconds that an engine may take to start: large models and first compiles are slow."""
+    answer_limit: float = 120.0
+    """Seconds to wait for a given engine that does not answer, and for the router."""
+    patience: float = 60.0
+    """Seconds that the first entry waits for engines that still start, once one of them serves."""
     load_limit: float = 900.0
     """Seconds that loading a snapshot may take."""
     drain_limit: float = 30.0
@@ -112,6 +135,14 @@ def engine_command(settings: FleetSettings, model: str, version: str, port: int,
     if not any(argument.partition("=")[0] in PARALLEL for argument in settings.sglang_args):
         command += ["--tp-size", str(settings.gpus_per_engine)]
     return [*command, *settings.sglang_args]
+
+
+def router_command(settings: FleetSettings, port: int, metrics_port: int) -> list[str]:
+    """Command line of the router."""
+    known = ROUTERS.get(settings.router_command)
+    start = [python_of(settings), *known] if known else shlex.split(settings.router_command)
+    ports = ["--port", str(port), "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port)]
+    return [*start, *ROUTER_FLAGS, *ports, *settings.router_args]
 
 
 def gpu_groups(settings: FleetSettings, visible: str | None) -> list[str]:
