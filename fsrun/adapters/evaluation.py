@@ -98,5 +98,22 @@ def result_of(returned: object) -> Result:
     return Result(scores, text_leaves(returned, others))
 
 
+def kept(samples: Any, count: int | None) -> Any:
+    """At most the first ``count`` samples of each set (``set`` of a row) of a list of dicts; None: all; 0: none.
+
+    Tables come back as they are: who makes them has chosen already.
+    """
+    if count is None or not isinstance(samples, list):
+        return samples
+    left: dict[object, int] = {}
+    found = []
+    for row in samples:
+        name = str(row.get("set"))
+        if left.setdefault(name, count) > 0:
+            left[name] -= 1
+            found.append(row)
+    return found or None
+
+
 def _name(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"

@@ -1,4 +1,8 @@
-"""``fsrun eval RUN``: evaluate what is handed over, with the user's function or command, until no more can come."""
+"""``fsrun eval RUN``: evaluate what is handed over, in one of the places there are, until no more can come.
+
+Does: the loop over checkpoints. Leaves to others: options (``evaloptions``), the place and its plan (``evalplace``),
+``--check`` (``evalcheck``).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fsrun.cli.options import DURATION, find_run, root_option
+from fsrun.cli import evalplace
+from fsrun.cli.evaloptions import EvalCommand, eval_options
+from fsrun.cli.options import find_run, root_option
 from fsrun.cli.text import age, clean, say
 from fsrun.core.errors import NotFoundError, UsageError
 
@@ -21,56 +27,64 @@ if TYPE_CHECKING:
 _WAIT_STEP = 1.0
 
 
-@click.command()
-@click.argument("run")
-@click.option(
-    "--function", metavar="F.py:NAME", help="Call NAME(path) or NAME(path, context); it returns a dict of scores."
-)
-@click.option(
-    "--command", "line", metavar="CMD", help="Run 'CMD {path} {out}'; it writes a JSON object of scores to {out}."
-)
-@click.option("--job", default="eval", show_default=True, metavar="JOB", help="Name of this side job.")
-@click.option("--best", metavar="RULE", help="What is kept: max:TAG or min:TAG, such as max:acc for eval/acc.")
-@click.option("--keep", type=click.IntRange(min=0), metavar="K",
-              help="With --best: how many are kept; 0 keeps all.  [default: 1]")  # fmt: skip
-@click.option(
-    "--order", type=click.Choice(["oldest", "newest", "latest"]), default="oldest", show_default=True,
-    help="Which entry comes next; latest skips all but the newest.",
-)  # fmt: skip
-@click.option(
-    "--max-waiting", type=click.IntRange(min=1), metavar="N", help="Skip what waits beyond N, recorded as skipped."
-)
-@click.option(
-    "--drop", type=click.Choice(["oldest", "newest"]), default="oldest", show_default=True, help="Which are skipped."
-)
-@click.option("--time-limit", type=DURATION, metavar="TIME", help="The longest that one entry may take: 90s, 10m, 2h.")
-@click.option("--linger", type=DURATION, default="10m", show_default=True, metavar="TIME",
-              help="How long to wait for a crashed or preempted main job to return; at least 4 timeouts.")  # fmt: skip
-@click.option("--wait", type=DURATION, metavar="TIME", help="How long to wait for the run to appear.")
-@click.option("--once", is_flag=True, help="Evaluate what waits now, and end.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Liveness timeout of this job.  [default: 30]")
+@click.command(cls=EvalCommand)
+@click.argument("run", required=False)
+@eval_options
 @root_option
-def command(run: str, root: str | None, function: str | None, line: str | None, **options: Any) -> int:
+def command(run: str | None, root: str | None, **options: Any) -> int:
     """Evaluate the checkpoints of RUN as they are handed over.
 
-    Give exactly one of --function and --command. The evaluation runs in a process of its own: an exception, a crash or
-    an out-of-memory kill is the outcome "failed" of that entry, which is tried again up to three times.
+    \b
+    fsrun eval big --function my_eval.py:evaluate
+    fsrun eval big --router http://127.0.0.1:30000 --eval-prompt-data gsm8k test.parquet
+    fsrun eval big --eval-num-gpus 2 --eval-prompt-data aime aime.jsonl --eval-samples 16
+    fsrun eval --check --router http://127.0.0.1:30000 --eval-prompt-data gsm8k test.parquet
 
-    A score whose name has no / gets eval/ before it: {"acc": 0.9} is eval/acc, in --best too; math/acc stays.
+    A function or command runs in a process of its own. Whatever goes wrong is the outcome "failed" of that entry, which
+    is tried again up to three times. A score whose name has no / gets eval/ before it, in --best too. Sets are read by
+    their keys: GSM8K, AIME, multiple choice. RUN comes first where an engine setting has several values.
 
     Exit code 0: all done. 1: an entry is in failed/. 3: another process holds the job. 4: no such run.
-    """
+    """  # noqa: D301 - click reads the escape
+    if options["check"]:
+        from fsrun.cli.evalcheck import check
+
+        return check(evalplace.choose(options), os.environ)
+    if run is None:
+        raise UsageError("RUN is missing: fsrun eval RUN ... evaluates a run, fsrun eval --check ... needs none")
     _check(options)
-    evaluator = _evaluator(function, line, options["time_limit"])
+    place = evalplace.choose(options)
+    if place.kind in ("function", "command"):
+        # Before the run is looked for: what cannot be loaded claims nothing, and waits for nothing.
+        return _evaluate_run(run, root, place, evalplace.make(place, {}, os.environ), options)
+    path = _find(run, root, options["wait"])
+    config = _main_config(path)
+    for line in evalplace.lines(place, config):
+        say(line)
+    return _evaluate_run(path, None, place, evalplace.make(place, config, os.environ), options)
+
+
+def _evaluate_run(
+    run: str, root: str | None, place: evalplace.Place, evaluator: Evaluator, options: dict[str, Any]
+) -> int:
     try:
         evaluator_check = getattr(evaluator, "check", None)
         if evaluator_check is not None:
             evaluator_check()
         path = _find(run, root, options["wait"])
         _check_rule(path, options["best"], options["keep"])
-        return _serve(path, evaluator, options)
+        return _serve(path, place, evaluator, options)
     finally:
         evaluator.close()
+
+
+def _main_config(path: str) -> dict[str, Any]:
+    """What the trainer recorded; empty where it cannot be read."""
+    from fsrun.disk.fs import LocalFileSystem
+    from fsrun.run.create import newest_lock
+
+    lock = newest_lock(LocalFileSystem(), path)
+    return dict(lock.config) if lock is not None else {}
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -110,19 +124,6 @@ def _check_rule(path: str, best: str | None, keep: int) -> None:
         check_same(parse_rule(best, keep), BestRule.from_json(record, where), where)
 
 
-def _evaluator(function: str | None, line: str | None, limit: float | None) -> Evaluator:
-    if (function is None) == (line is None):
-        raise UsageError("give exactly one of --function F.py:NAME and --command 'CMD {path} {out}'")
-    if function is not None:
-        from fsrun.adapters.function import FunctionEvaluator
-
-        return FunctionEvaluator(function, limit=limit)
-    from fsrun.adapters.command import CommandEvaluator
-
-    assert line is not None
-    return CommandEvaluator(line, limit=limit)
-
-
 def _find(run: str, root: str | None, wait: float | None) -> str:
     """Path of the run folder; waits for it where asked to."""
     from fsrun.run.locate import resolve_run
@@ -144,7 +145,7 @@ def _find(run: str, root: str | None, wait: float | None) -> str:
         time.sleep(min(_WAIT_STEP, max(0.0, deadline - time.monotonic())))
 
 
-def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
+def _serve(path: str, place: evalplace.Place, evaluator: Evaluator, options: dict[str, Any]) -> int:
     """Join the run and evaluate entry after entry."""
     from fsrun.core.order import linger_time
     from fsrun.core.timing import Timing
@@ -157,7 +158,8 @@ def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
     if linger > options["linger"]:
         least = f"4 timeouts of {timing.timeout:g} s"
         click.echo(f"fsrun: --linger is less than {least}; it is taken as {linger:g} s", err=True)
-    with join(path, job=options["job"], timeout=options["timeout"]) as run:
+    recorded = evalplace.to_config(place, _main_config(path))
+    with join(path, job=options["job"], timeout=options["timeout"], config=recorded) as run:
         config = run.main_config()
         entries = run.entries(
             best=options["best"],
@@ -172,7 +174,7 @@ def _serve(path: str, evaluator: Evaluator, options: dict[str, Any]) -> int:
             entries.on_wait = lambda waits: say(_waiting(f"{run.project}/{run.id}", waits, linger))
             entries.on_skip = lambda waiting, reason: say(f"{_named(waiting)}: skipped: {clean(reason)}")
         for entry in entries:
-            _evaluate(run, entry, evaluator, config)
+            _evaluate(run, entry, evaluator, config, options["keep_samples"])
         failed = run.failed_entries()
     if failed:
         names = ", ".join(clean(name) for name in failed[:5])
@@ -195,9 +197,9 @@ def _waiting(run: str, waits: Waits, linger: float) -> str:
     return f"waiting for checkpoints of {clean(run)} (main {clean(waits.main)}, none waits)"
 
 
-def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, Any]) -> None:
+def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, Any], keep: int | None) -> None:
     """Evaluate one entry and say how it ended, in one line."""
-    from fsrun.adapters.evaluation import EvaluationError, Request, SkipEvaluation
+    from fsrun.adapters.evaluation import EvaluationError, Request, SkipEvaluation, kept
     from fsrun.core.order import Waiting
 
     request = Request(entry.path, entry.name, entry.step, entry.attempt, str(run.path), config)
@@ -213,6 +215,9 @@ def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, An
             entry.fail(error.reason, error.error)
             say(f"{where}: failed: {clean(error.reason)}")
         else:
-            entry.done(result.scores, details=result.details)
+            samples = kept(result.samples, keep)
+            entry.done(
+                result.scores, details=result.details, engine=result.engine, samples=samples, report=result.report
+            )
             scores = ", ".join(f"{clean(tag)} {value:.6g}" for tag, value in result.scores.items())
             say(f"{where}: {scores} in {time.monotonic() - started:.1f} s")

@@ -1,0 +1,135 @@
+"""``fsrun eval --check``: would this evaluation work; asked in seconds, before a long run, and without one.
+
+Leaves to others: what is the matter with engines and routers, and what helps (``adapters.preflight``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from fsrun.cli import evalplace
+from fsrun.cli.text import clean, say
+from fsrun.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from fsrun.adapters.fleet import FleetSettings
+
+_PYTHON_LIMIT = 60.0
+_LOOK_FOR = (
+    "import importlib.util as u, importlib.metadata as m, json;"
+    "print(json.dumps({n: (m.version(d) if u.find_spec(n) else None) for n, d in %r}))"
+)
+
+
+def check(place: evalplace.Place, environment: Mapping[str, str]) -> int:
+    """Try a place and say what was found, a line each; the exit code: 0 where an evaluation would work, else 1."""
+    for line in evalplace.lines(place, {}):
+        say(line)
+    if place.kind in ("function", "command"):
+        return _check_own(place, environment)
+    if place.kind == "engines" or place.options["eval_engines"]:
+        return _check_engines(place, environment)
+    return _check_fleet(evalplace.fleet_settings(place.options, {}), place.options["eval_hf_dir"], environment)
+
+
+def _check_own(place: evalplace.Place, environment: Mapping[str, str]) -> int:
+    evaluator = evalplace.make(place, {}, environment)
+    try:
+        evaluator_check = getattr(evaluator, "check", None)
+        if evaluator_check is not None:
+            evaluator_check()
+    finally:
+        evaluator.close()
+    say(
+        "ok     the function can be loaded" if place.kind == "function" else "ok     the command names what it is given"
+    )
+    return 0
+
+
+def _check_engines(place: evalplace.Place, environment: Mapping[str, str]) -> int:
+    from fsrun.adapters import preflight
+    from fsrun.adapters.causes import Finding
+    from fsrun.adapters.evaluation import EvaluationError
+    from fsrun.adapters.generation import HttpTarget
+    from fsrun.adapters.http import base_url
+
+    options = place.options
+    assert place.planned is not None
+    plan = place.planned.plan
+    urls = [base_url(url) for url in ([options["router"]] if options["router"] else options["engines"])]
+    urls = urls or [base_url(url) for url in options["eval_engines"]]
+
+    async def look() -> list[Finding]:
+        key = environment.get(evalplace.API_KEY)
+        async with HttpTarget(urls, router=options["router"] is not None, api_key=key) as target:
+            return await preflight.check(target, plan, environment)
+
+    try:
+        found = asyncio.run(look())
+    except EvaluationError as error:
+        return _end([("fault", error.reason)])
+    return _end([(finding.level, finding.text) for finding in found])
+
+
+def _check_fleet(settings: FleetSettings, folder: str | None, environment: Mapping[str, str]) -> int:
+    """What can be known of a fleet without starting it."""
+    from fsrun.adapters.fleet.settings import gpu_groups, python_of
+
+    found = [_packages(python_of(settings), settings.router_command)]
+    try:
+        groups = gpu_groups(settings, environment.get("CUDA_VISIBLE_DEVICES"))
+        found.append(("ok", f"GPUs of the engines: {'; '.join(groups)}"))
+    except UsageError as error:
+        found.append(("fault", str(error)))
+    if folder is not None:
+        found.append(_folder(folder))
+    return _end(found)
+
+
+def _packages(python: str, router: str) -> tuple[str, str]:
+    """Whether the engines' Python has SGLang and the router."""
+    import orjson
+
+    wanted = [("sglang", "sglang")]
+    wanted += {"sglang-router": [("sglang_router", "sglang-router")], "smg": [("smg", "smg")]}.get(router, [])
+    try:
+        ran = subprocess.run(
+            [python, "-c", _LOOK_FOR % (wanted,)], capture_output=True, timeout=_PYTHON_LIMIT, check=True
+        )
+        versions = orjson.loads(ran.stdout)
+    except (OSError, subprocess.SubprocessError, orjson.JSONDecodeError) as error:
+        return "fault", f"{python}: cannot be asked for its packages: {error}"
+    missing = [name for name, version in versions.items() if version is None]
+    if missing:
+        return "fault", f"{python} has no {' and no '.join(missing)}; --sglang-python names the Python that has them"
+    return "ok", f"{python}: {', '.join(f'{name} {version}' for name, version in versions.items())}"
+
+
+def _folder(folder: str) -> tuple[str, str]:
+    """Whether snapshots can stand in a folder."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        space = os.statvfs(folder)
+    except OSError as error:
+        return "fault", f"--eval-hf-dir {folder}: {error.strerror or error}"
+    if not os.access(folder, os.R_OK | os.X_OK):
+        return "fault", f"--eval-hf-dir {folder}: cannot be read by this user"
+    return "ok", f"{folder}: {space.f_bavail * space.f_frsize / 2**30:.1f} GiB free for snapshots"
+
+
+def _end(found: list[tuple[str, str]]) -> int:
+    for level, text in found:
+        click.echo(f"{level:5}  {clean(text)}")
+    faults = sum(level == "fault" for level, _ in found)
+    say(
+        "this evaluation would work"
+        if not faults
+        else f"this evaluation would not work: {faults} fault{'s' * (faults > 1)}"
+    )
+    return 1 if faults else 0

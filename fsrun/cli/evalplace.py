@@ -1,0 +1,218 @@
+"""Where ``fsrun eval`` evaluates: exactly one place, its settings found to be possible before anything starts.
+
+Does: which place the options mean, what does not go together (one ``UsageError``), the evaluator, what is printed and
+recorded of the plan. Leaves to others: evaluating (``adapters``), the loop over checkpoints (``eval``).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from fsrun.cli.evaloptions import DATA_OPTIONS, FLEET_OPTIONS, PLAN_OPTIONS, SET_OPTIONS
+from fsrun.cli.text import clean
+from fsrun.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from fsrun.adapters.evaluation import Evaluator
+    from fsrun.adapters.fleet import FleetSettings
+    from fsrun.adapters.planning import Planned
+
+API_KEY = "FSRUN_EVAL_API_KEY"
+_PLACES = {
+    "function": "--function",
+    "line": "--command",
+    "router": "--router",
+    "engines": "--engine",
+    "eval_num_gpus": "--eval-num-gpus",
+    "eval_engines": "--eval-engine",
+}
+_KINDS = {
+    "function": "function",
+    "line": "command",
+    "router": "engines",
+    "engines": "engines",
+    "eval_num_gpus": "fleet",
+    "eval_engines": "fleet",
+}
+_OWN = "--function F.py:NAME, --command 'CMD {path} {out}'"
+_ALL = f"{_OWN}, --router URL or --engine URL (the training engines), --eval-num-gpus N or --eval-engine URL (a fleet)"
+_NAMES = {"engines": "the training engines", "fleet": "a fleet", "function": "a function", "command": "a command"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place that can be started: ``kind`` is ``function``, ``command``, ``engines`` or ``fleet``."""
+
+    kind: str
+    options: Mapping[str, Any]
+    planned: Planned | None
+    """Engines and fleets have one."""
+
+
+def choose(options: Mapping[str, Any]) -> Place:
+    """Find the place and its plan; ``UsageError`` where options do not go together or the eval data cannot be used."""
+    given = [name for name in _PLACES if options[name]]
+    kinds = list(dict.fromkeys(_KINDS[name] for name in given))
+    if not kinds:
+        raise UsageError(f"give exactly one of the places of evaluation: {_ALL}")
+    if len(kinds) > 1:
+        flags = " and ".join(_PLACES[name] for name in given)
+        raise UsageError(f"give exactly one of the places of evaluation, not {flags}: {_ALL}")
+    if len(given) > 1:
+        raise UsageError(f"give exactly one of {' and '.join(_PLACES[name] for name in given)}")
+    kind = kinds[0]
+    if kind != "fleet":
+        _refuse(options, FLEET_OPTIONS, kind, "goes with a fleet (--eval-num-gpus N or --eval-engine URL)")
+        for name, prefix in (("eval_sglang", "--eval-sglang-"), ("sglang", "--sglang-")):
+            if options[name]:
+                flag = prefix + next(iter(options[name]))
+                raise UsageError(
+                    f"{flag} goes with a fleet (--eval-num-gpus N): {_NAMES[kind]} is not started by fsrun"
+                )
+    if kind in ("function", "command"):
+        _refuse(options, DATA_OPTIONS, kind, "goes with engines or a fleet")
+        return Place(kind, options, None)
+    _need_packages(kind)
+    if kind == "fleet":
+        fleet_settings(options, {})
+    return Place(kind, options, _plan(options))
+
+
+def _refuse(options: Mapping[str, Any], names: Sequence[str], kind: str, why: str) -> None:
+    for name in names:
+        if options[name] not in (None, ()):
+            raise UsageError(f"--{name.replace('_', '-')} {why}; {_NAMES[kind]} has no use for it")
+
+
+def _need_packages(kind: str) -> None:
+    for package in ("aiohttp", "transformers"):
+        if importlib.util.find_spec(package) is None:
+            raise UsageError(f"evaluation on {_NAMES[kind]} needs {package}: pip install 'fsrun[sglang]'")
+
+
+def _plan(options: Mapping[str, Any]) -> Planned:
+    from fsrun.adapters import planfile, planning
+    from fsrun.adapters.settings import SetSource, read_settings
+
+    sources = [SetSource(name, path, {}, "--eval-prompt-data") for name, path in options["eval_prompt_data"]]
+    if options["eval_config"] is not None:
+        sources += planfile.read(options["eval_config"])
+    if not sources:
+        raise UsageError("no eval data: give --eval-prompt-data NAME PATH, or --eval-config FILE.yaml")
+    said: dict[str, Any] = {}
+    for option, setting in SET_OPTIONS.items():
+        if options[option] not in (None, ()):
+            said.update(read_settings({setting: options[option]}, f"--{option.replace('_', '-')}"))
+    shared = {field: options[name] for name, field in PLAN_OPTIONS.items() if options[name] is not None}
+    return planning.make(sources, said, shared)
+
+
+def fleet_settings(options: Mapping[str, Any], config: Mapping[str, Any]) -> FleetSettings:
+    """``config``: what the trainer recorded."""
+    from fsrun.adapters import flags
+    from fsrun.adapters.fleet import FleetSettings
+
+    arguments: tuple[str, ...] = ()
+    if options["eval_engines"]:
+        if options["eval_sglang"] or options["sglang"]:
+            raise UsageError("--eval-sglang-* goes with --eval-num-gpus: engines given by --eval-engine run already")
+        if options["eval_num_gpus_per_engine"] is not None:
+            raise UsageError("--eval-num-gpus-per-engine goes with --eval-num-gpus: given engines have their GPUs")
+    else:
+        arguments = flags.command_line(flags.engine_settings(config, options["sglang"], options["eval_sglang"]))
+    more = {} if options["eval_router_command"] is None else {"router_command": options["eval_router_command"]}
+    return FleetSettings(
+        num_gpus=options["eval_num_gpus"] or 0,
+        gpus_per_engine=options["eval_num_gpus_per_engine"] or 1,
+        urls=tuple(options["eval_engines"]),
+        sglang_python=options["sglang_python"],
+        sglang_args=arguments,
+        **more,
+    )
+
+
+def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]) -> Evaluator:
+    """The evaluator of a place; nothing of it is started yet. ``config``: what the trainer recorded."""
+    options = place.options
+    if place.kind == "function":
+        from fsrun.adapters.function import FunctionEvaluator
+
+        return FunctionEvaluator(options["function"], limit=options["time_limit"])
+    if place.kind == "command":
+        from fsrun.adapters.command import CommandEvaluator
+
+        return CommandEvaluator(options["line"], limit=options["time_limit"])
+    assert place.planned is not None
+    plan, key = place.planned.plan, environment.get(API_KEY)
+    if place.kind == "engines":
+        from fsrun.adapters.engines import EnginesEvaluator
+
+        return EnginesEvaluator(plan, options["engines"], options["router"], api_key=key, limit=options["time_limit"])
+    module = importlib.import_module("fsrun.adapters.fleet.evaluator")
+    return cast("Evaluator", module.FleetEvaluator(plan, fleet_settings(options, config)))
+
+
+def to_config(place: Place, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the side job records of its place and plan. ``config``: what the trainer recorded."""
+    options = place.options
+    found: dict[str, Any] = {"place": place.kind}
+    if place.kind == "function":
+        found["function"] = options["function"]
+    elif place.kind == "command":
+        found["command"] = options["line"]
+    elif place.kind == "engines":
+        found.update(router=options["router"], engines=list(options["engines"]))
+    else:
+        settings = fleet_settings(options, config)
+        found.update(
+            num_gpus=settings.num_gpus,
+            gpus_per_engine=settings.gpus_per_engine,
+            engines=list(settings.urls),
+            sglang_args=list(settings.sglang_args),
+            sglang_python=settings.sglang_python,
+            router_command=settings.router_command,
+        )
+    if place.planned is not None:
+        from fsrun.adapters import planning
+
+        found.update(planning.to_config(place.planned))
+    found["time_limit"] = options["time_limit"]
+    return {name: value for name, value in found.items() if value not in (None, [])}
+
+
+def lines(place: Place, config: Mapping[str, Any]) -> list[str]:
+    """The plan in a few lines: where, and each set. None for a function or a command, whose line says all."""
+    if place.planned is None:
+        return []
+    from fsrun.adapters import planning
+
+    rows = [("set", "rows", "samples", "grader", "sampling", "sha256", "file")]
+    for plan, looked in zip(place.planned.plan.sets, place.planned.looked, strict=True):
+        numbers = (str(looked.rows), str(plan.samples))
+        rows.append(
+            (plan.name, *numbers, plan.grader or "", planning.sampling(plan), (plan.sha256 or "")[:12], plan.path)
+        )
+    widths = [max(len(clean(row[at])) for row in rows) for at in range(len(rows[0]) - 1)]
+    shown = [
+        "  ".join([*(clean(cell).ljust(width) for cell, width in zip(row, widths, strict=False)), clean(row[-1])])
+        for row in rows
+    ]
+    return [f"evaluation on {_where(place, config)}, {place.planned.plan.concurrency} requests at a time", *shown]
+
+
+def _where(place: Place, config: Mapping[str, Any]) -> str:
+    options = place.options
+    if place.kind == "engines":
+        urls = [options["router"]] if options["router"] else list(options["engines"])
+        return f"the training engines at {', '.join(map(clean, urls))}"
+    settings = fleet_settings(options, config)
+    if settings.urls:
+        return f"a fleet of the engines {', '.join(map(clean, settings.urls))}"
+    engines = f"{settings.size} engine{'s' if settings.size > 1 else ''}"
+    arguments = f" with {' '.join(map(clean, settings.sglang_args))}" if settings.sglang_args else ""
+    gpus = f"{settings.gpus_per_engine} GPU{'s' if settings.gpus_per_engine > 1 else ''}"
+    return f"a fleet of {engines} of {gpus} each{arguments}"
