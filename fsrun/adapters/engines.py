@@ -25,6 +25,7 @@ import orjson
 from fsrun.adapters import preflight
 from fsrun.adapters.evaluation import EvaluationError, Request, Result, SkipEvaluation
 from fsrun.adapters.generation import HttpTarget, Patience, Served
+from fsrun.adapters.gradings import Gradings
 from fsrun.adapters.http import CallError, Pace, SystemPace, base_url, needed
 from fsrun.adapters.measure import Measured, Progress, measure
 from fsrun.adapters.plan import EvalPlan
@@ -84,11 +85,13 @@ class EnginesEvaluator:
         self.progress = progress
         self._pace = pace or SystemPace()
         self._tokenizers = Tokenizers()
+        self._gradings = Gradings(plan)
 
     def check(self) -> None:
-        """Raise ``UsageError`` where a package is missing, before anything is claimed."""
+        """Raise ``UsageError`` where a package or a grader cannot be loaded, before anything is claimed."""
         needed("aiohttp")
         needed("transformers")
+        self._gradings.check()
 
     def evaluate(self, request: Request) -> Result:
         """Return the scores of what the engines hold."""
@@ -106,7 +109,8 @@ class EnginesEvaluator:
             ) from error
 
     def close(self) -> None:
-        """Nothing is kept between entries but the tokenizer."""
+        """End the graders' processes."""
+        self._gradings.close()
 
     async def _limited(self, marker: Marker) -> Result:
         try:
@@ -151,7 +155,9 @@ class EnginesEvaluator:
                 raise EvaluationError("no engine says where its tokenizer is; --eval-tokenizer names its folder")
             tokens = await asyncio.to_thread(self._tokenizers.get, name)
             try:
-                measured = await measure(plan, target, tokens, expected_version=version, progress=self.progress)
+                measured = await measure(
+                    plan, target, tokens, expected_version=version, progress=self.progress, graders=self._gradings
+                )
             except EvaluationError:
                 # Where the weights changed, that is the reason, whatever came of it.
                 await _same(target, before)

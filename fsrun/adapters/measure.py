@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ from fsrun.adapters.datasets import Prompt
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.generation import Answer, Ask, Served, Target
 from fsrun.adapters.graders import Grade
+from fsrun.adapters.gradings import Gradings, in_line
 from fsrun.adapters.plan import EvalPlan, SetPlan
 from fsrun.adapters.tokens import Rendered, Tokens
 from fsrun.core.tally import FAILED, SampleGrade, Tally, tally
@@ -35,6 +36,8 @@ from fsrun.core.tally import FAILED, SampleGrade, Tally, tally
 LEAST_SHARE = 4
 """An answer may be made shorter down to one part in so many of what its set allows."""
 OTHER_VERSION_TRIES = 3
+GRADED_AT_ONCE = 4
+"""Answers that one grader may be working on, or waiting for its processes."""
 _CAUSES = 5
 """Reasons that an error names, the most frequent first."""
 
@@ -59,10 +62,18 @@ class Progress:
 
 
 class Grader(Protocol):
-    """What ``grading.Grading`` is to this module."""
+    """What a ``grading.Grading`` is to this module."""
 
-    async def grade(self, grader: str, answer: str, prompt: Prompt, *, finish: str) -> Grade:
+    async def grade(self, text: str, label: Any, columns: Mapping[str, Any], *, thinking: bool = False) -> Grade:
         """Grade one answer; never raises."""
+        ...
+
+
+class Graders(Protocol):
+    """What ``gradings.Gradings`` is to this module."""
+
+    def get(self, spec: str) -> Grader:
+        """The grader of this name."""
         ...
 
 
@@ -104,25 +115,26 @@ async def measure(
     *,
     expected_version: str | None = None,
     progress: Callable[[Progress], None] | None = None,
-    grading: Grader | None = None,
+    graders: Graders | None = None,
 ) -> Measured:
     """Measure all sets; raises ``EvaluationError`` where too much failed.
 
-    ``grading`` None: its processes are started here and end with the measurement.
+    ``graders`` None: they are started here, and end with the measurement.
     """
     served = await target.served()
     sets = [await asyncio.to_thread(_load, plan, one) for one in plan.sets]
     work = _Measurement(plan, target, tokens, sets, longest(served, tokens), expected_version, progress)
-    if grading is None:
-        import importlib
-
-        async with importlib.import_module("fsrun.adapters.grading").Grading(plan) as own:
-            await work.run(own)
+    if graders is not None:
+        await work.run(graders)
     else:
-        await work.run(grading)
+        with Gradings(plan) as own:
+            await work.run(own)
     measured = _measured(sets, served, tokens, work.context)
     measured.engine["answered_by"] = sorted(work.versions)
     return measured
+
+
+_Queue = asyncio.Queue[tuple[_Item, Answer] | None]
 
 
 class _Measurement:
@@ -150,26 +162,28 @@ class _Measurement:
         self.versions: set[str] = set()
         """The weights that made the answers that count."""
 
-    async def run(self, grading: Grader) -> None:
+    async def run(self, graders: Graders) -> None:
         """Ask and grade everything; raises ``EvaluationError`` as soon as a set cannot be saved any more."""
         items = self._items()
-        # Answers wait for their grades in a bounded queue: slow graders slow the asking, and memory does not grow.
-        answers: asyncio.Queue[tuple[_Item, Answer] | None] = asyncio.Queue(max(64, self.plan.concurrency))
-        graders = [asyncio.create_task(self._grade(grading, answers)) for _ in range(self._at_once(grading))]
+        found = {spec: graders.get(spec) for spec in {one.grader for one in self.sets}}
+        # Answers wait for graders in bounded queues, one a grader: a slow one slows the asking, and no memory grows.
+        queues = {spec: _Queue(max(64, self.plan.concurrency)) for spec in found if not in_line(spec)}
         askers = [
-            asyncio.create_task(self._ask(items, answers)) for _ in range(min(self.plan.concurrency, self.total) or 1)
+            asyncio.create_task(self._ask(items, found, queues))
+            for _ in range(max(1, min(self.plan.concurrency, self.total)))
         ]
-        ending = asyncio.create_task(_then_end(askers, answers, len(graders)))
+        grading = [
+            asyncio.create_task(self._grade_queue(found[spec], queue))
+            for spec, queue in queues.items()
+            for _ in range(GRADED_AT_ONCE)
+        ]
+        ending = asyncio.create_task(_then_end(askers, queues.values()))
+        tasks = [*askers, *grading, ending]
         try:
-            for task in asyncio.as_completed([*askers, *graders, ending]):
+            for task in asyncio.as_completed(tasks):
                 await task
         finally:
-            await _cancel([*askers, *graders, ending])
-
-    @staticmethod
-    def _at_once(grading: Grader) -> int:
-        """How many grades are worth waiting for at one time."""
-        return max(1, int(getattr(grading, "at_once", 8)))
+            await _cancel(tasks)
 
     def _items(self) -> Iterator[_Item]:
         """All samples of all sets, the sets in step with each other, so that none is left for the end."""
@@ -201,17 +215,20 @@ class _Measurement:
         key = f"{self.plan.seed}/{one.plan.name}/{prompt.row}/{sample}"
         return int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) >> 1
 
-    async def _ask(self, items: Iterator[_Item], answers: asyncio.Queue[tuple[_Item, Answer] | None]) -> None:
+    async def _ask(self, items: Iterator[_Item], graders: Mapping[str, Grader], queues: Mapping[str, _Queue]) -> None:
         for item in items:
             if item.sampling is None:
                 answer = self._unsent(item)
             else:
                 key = f"{item.set.plan.name}/{item.prompt.row}/{item.sample}"
                 answer = await self._answer(Ask(item.rendered.ids.tolist(), item.sampling, key))
+            spec = item.set.grader
             if answer.finish in FAILED:
                 self._count(item, answer, None)
+            elif spec in queues:
+                await queues[spec].put((item, answer))
             else:
-                await answers.put((item, answer))
+                await self._grade(graders[spec], item, answer)
 
     async def _answer(self, ask: Ask) -> Answer:
         """An answer of the expected version."""
@@ -239,11 +256,14 @@ class _Measurement:
             f"exceed the context of {self.context} tokens",
         )
 
-    async def _grade(self, grading: Grader, answers: asyncio.Queue[tuple[_Item, Answer] | None]) -> None:
-        while (found := await answers.get()) is not None:
-            item, answer = found
-            grade = await grading.grade(item.set.grader, answer.text, item.prompt, finish=answer.finish)
-            self._count(item, answer, grade)
+    async def _grade_queue(self, grader: Grader, queue: _Queue) -> None:
+        while (found := await queue.get()) is not None:
+            await self._grade(grader, *found)
+
+    async def _grade(self, grader: Grader, item: _Item, answer: Answer) -> None:
+        prompt = item.prompt
+        grade = await grader.grade(answer.text, prompt.label, prompt.columns, thinking=item.rendered.thinking)
+        self._count(item, answer, grade)
 
     def _count(self, item: _Item, answer: Answer, grade: Grade | None) -> None:
         one = item.set
@@ -362,11 +382,12 @@ def _named(one: _Set, counts: Counter[str]) -> str:
     return found or f"set {one.plan.name} has no rows"
 
 
-async def _then_end(askers: Sequence[asyncio.Task[None]], answers: asyncio.Queue[Any], graders: int) -> None:
+async def _then_end(askers: Sequence[asyncio.Task[None]], queues: Iterable[_Queue]) -> None:
     """Once all are asked, tell the graders that no more comes."""
     await asyncio.wait(askers)
-    for _ in range(graders):
-        await answers.put(None)
+    for queue in queues:
+        for _ in range(GRADED_AT_ONCE):
+            await queue.put(None)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:

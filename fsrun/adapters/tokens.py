@@ -21,6 +21,7 @@ from typing import Any
 
 from fsrun.adapters.datasets import Prompt
 from fsrun.adapters.evaluation import EvaluationError
+from fsrun.adapters.graders.final import opens_thinking
 from fsrun.adapters.http import needed
 from fsrun.adapters.plan import SetPlan
 
@@ -42,6 +43,8 @@ class Rendered:
 
     text: str
     ids: array[int]
+    thinking: bool = False
+    """Whether it ends inside thinking, so that its answer begins there."""
 
 
 @dataclass(slots=True)
@@ -142,7 +145,7 @@ class Tokens:
 
     def _encode(self, text: str, *, special: bool) -> Rendered:
         ids = self._tokenizer(text, add_special_tokens=special)["input_ids"]
-        return Rendered(text, array("i", ids))
+        return Rendered(text, array("i", ids), opens_thinking(text))
 
     def _messages(self, plan: SetPlan, prompt: Prompt, where: str) -> list[dict[str, Any]]:
         if prompt.messages is None:

@@ -1,17 +1,16 @@
 """Sets through a target: what is counted, what is sent, and what makes the whole of it fail."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fsrun.adapters.datasets import Prompt
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.generation import Answer, Ask, HttpTarget, Served
 from fsrun.adapters.graders import Grade
-from fsrun.adapters.measure import Measured, Progress, least_answer, measure, room_for, sampling_of
+from fsrun.adapters.measure import GRADED_AT_ONCE, Measured, Progress, least_answer, measure, room_for, sampling_of
 from fsrun.adapters.plan import EvalPlan, SetPlan
 from support.standin import Engine
 from support.words import WordGrader, plan_of, tokens, write_set
@@ -47,8 +46,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def measured(plan: EvalPlan, target: FakeTarget | None = None, **more: Any) -> Measured:
-    grading = more.pop("grading", None) or WordGrader()
-    return asyncio.run(measure(plan, target or FakeTarget(), tokens(), grading=grading, **more))
+    graders = more.pop("graders", None) or WordGrader()
+    return asyncio.run(measure(plan, target or FakeTarget(), tokens(), graders=graders, **more))
 
 
 def test_scores_details_and_samples_of_a_set(path: Path) -> None:
@@ -111,14 +110,14 @@ def test_prompts_are_made_as_they_are_needed(path: Path) -> None:
         return FORTY_TWO
 
     target = FakeTarget(answer)
-    asyncio.run(measure(plan_of(path, shared={"concurrency": 1}), target, rendered, grading=WordGrader()))
+    asyncio.run(measure(plan_of(path, shared={"concurrency": 1}), target, rendered, graders=WordGrader()))
     assert seen == [1, 2, 3, 4]
 
 
 def test_a_second_evaluation_renders_nothing_again(path: Path) -> None:
     rendered = tokens()
     for _ in range(2):
-        asyncio.run(measure(plan_of(path), FakeTarget(), rendered, grading=WordGrader()))
+        asyncio.run(measure(plan_of(path), FakeTarget(), rendered, graders=WordGrader()))
     assert rendered._tokenizer.rendered == 4
 
 
@@ -211,7 +210,7 @@ def test_few_failures_are_counted_apart_and_never_graded(path: Path) -> None:
     def answer(ask: Ask) -> Answer:
         return Answer(finish="error", error="HTTP 500") if ask.key == "sums/2/0" else FORTY_TWO
 
-    found = measured(plan_of(path, shared={"max_failed": 0.3}), FakeTarget(answer), grading=grading)
+    found = measured(plan_of(path, shared={"max_failed": 0.3}), FakeTarget(answer), graders=grading)
     assert grading.graded == 3
     assert found.scores["eval/sums"] == 0.0
     assert found.scores["eval/sums/failed"] == 0.25
@@ -219,14 +218,14 @@ def test_few_failures_are_counted_apart_and_never_graded(path: Path) -> None:
 
 
 def test_answers_that_the_grader_gives_up_are_apart_and_where_it_gives_up_all_there_is_no_score(path: Path) -> None:
-    def some(answer: str, prompt: Prompt) -> Grade:
-        return Grade(None, reason="took longer than 10 s") if prompt.row < 2 else Grade(1.0, True)
+    def some(answer: str, columns: Mapping[str, Any]) -> Grade:
+        return Grade(None, reason="took longer than 10 s") if columns["answer"] < "42" else Grade(1.0, True)
 
-    found = measured(plan_of(path), grading=WordGrader(some))
+    found = measured(plan_of(path), graders=WordGrader(some))
     assert (found.scores["eval/sums"], found.scores["eval/sums/ungraded"]) == (1.0, 0.5)
     assert found.details["sums"]["ungraded"] == {"took longer than 10 s": 2}
     with pytest.raises(EvaluationError, match=r"no answer could be graded: it raised \(4\)"):
-        measured(plan_of(path), grading=WordGrader(lambda answer, prompt: Grade(None, reason="it raised")))
+        measured(plan_of(path), graders=WordGrader(lambda answer, columns: Grade(None, reason="it raised")))
 
 
 def test_a_slow_grader_slows_the_asking_and_holds_no_more_than_the_queue(tmp_path: Path) -> None:
@@ -235,16 +234,14 @@ def test_a_slow_grader_slows_the_asking_and_holds_no_more_than_the_queue(tmp_pat
     ahead: list[int] = []
 
     class Slow(WordGrader):
-        at_once = 1
-
-        async def grade(self, grader: str, answer: str, prompt: Prompt, *, finish: str) -> Grade:
+        async def grade(self, *given: Any, **more: Any) -> Grade:
             ahead.append(len(target.asks) - self.graded)
-            for _ in range(5):
+            for _ in range(20):
                 await asyncio.sleep(0)
-            return await super().grade(grader, answer, prompt, finish=finish)
+            return await super().grade(*given, **more)
 
-    measured(plan_of(path, shared={"concurrency": 8}), target, grading=Slow())
-    assert max(ahead) <= 64 + 8 + 2
+    measured(plan_of(path, grader="slow.py:grade", shared={"concurrency": 8}), target, graders=Slow())
+    assert 64 <= max(ahead) <= 64 + 8 + GRADED_AT_ONCE
 
 
 def test_progress_is_told_up_to_the_last_sample(path: Path) -> None:
@@ -269,7 +266,7 @@ def test_a_cancelled_measurement_leaves_no_task_behind(path: Path) -> None:
     async def run() -> int:
         target = FakeTarget()
         target.generate = lambda ask: asyncio.Event().wait()  # type: ignore[method-assign, assignment, return-value]
-        task = asyncio.create_task(measure(plan_of(path), target, tokens(), grading=WordGrader()))
+        task = asyncio.create_task(measure(plan_of(path), target, tokens(), graders=WordGrader()))
         for _ in range(200):
             await asyncio.sleep(0.001)
             if len(asyncio.all_tasks()) > 4:
@@ -289,7 +286,7 @@ def test_over_http_every_prompt_is_asked_once_within_the_concurrency(tmp_path: P
             engine.keep_prompts = True
             engine.delay = 0.002
             return await measure(
-                plan_of(path, shared={"concurrency": 32}), target, tokens(), grading=WordGrader()
+                plan_of(path, shared={"concurrency": 32}), target, tokens(), graders=WordGrader()
             ), engine
 
     found, engine = asyncio.run(run())

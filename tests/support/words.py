@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from fsrun.adapters.datasets import Prompt
 from fsrun.adapters.graders import Grade
 from fsrun.adapters.plan import EvalPlan, SetPlan
 from fsrun.adapters.tokens import Tokens
@@ -33,18 +32,21 @@ class WordTokenizer:
 
 
 class WordGrader:
-    """1.0 where the answer ends with the label; counts what it was given."""
+    """1.0 where the answer ends with the label; counts what it was given. It is the grader of every name."""
 
-    def __init__(self, grade: Callable[[str, Prompt], Grade] | None = None) -> None:
+    def __init__(self, grade: Callable[[str, Any], Grade] | None = None) -> None:
         self.graded = 0
         self._grade = grade
 
-    async def grade(self, grader: str, answer: str, prompt: Prompt, *, finish: str) -> Grade:
+    def get(self, spec: str) -> WordGrader:
+        return self
+
+    async def grade(self, text: str, label: Any, columns: Mapping[str, Any], *, thinking: bool = False) -> Grade:
         self.graded += 1
         if self._grade is not None:
-            return self._grade(answer, prompt)
-        right = answer.endswith(str(prompt.label))
-        return Grade(float(right), right, answer.split()[-1] if answer else None)
+            return self._grade(text, columns)
+        right = text.endswith(str(label))
+        return Grade(float(right), right, text.split()[-1] if text else None)
 
 
 def tokens(folder: str = "/nowhere") -> Tokens:
