@@ -26,6 +26,10 @@ from fsrun.run.entry import Entry, Skip
 from fsrun.run.moves import Moves
 from fsrun.run.recovery import Recovery
 
+Names = tuple[frozenset[str], ...]
+LEAST_POLL = 0.01
+"""Seconds between looks at least: less would be a busy loop."""
+
 __all__ = ["Entry", "Evaluation", "EvaluatorContext", "Skip", "Waits", "entries"]
 
 
@@ -97,7 +101,7 @@ class Evaluation(Iterator[Entry]):
         """Called with what was left out by the order or the limit, and why."""
         self._session = context.session
         self._choose = choose
-        self._linger, self._once, self._poll, self._clock = linger, once, poll, clock
+        self._linger, self._once, self._poll, self._clock = linger, once, max(poll, LEAST_POLL), clock
         me = identity.own()
         self._moves = Moves(context.session, context.unit, clock, me)
         self._attempts = Attempts(context, self._moves, clock)
@@ -108,6 +112,7 @@ class Evaluation(Iterator[Entry]):
         self._gone_since: tuple[int, float] | None = None
         self._quiet = 0
         self._coming = False
+        self._seen_names: Names = ()
         self._due = clock.monotonic()
         self._attempts.persist(lambda: self._begin(rule))
         self._closed = False
@@ -167,6 +172,8 @@ class Evaluation(Iterator[Entry]):
         """One look: skip, claim, or wait. None: look again, or the end (``_closed``)."""
         if self._clock.monotonic() >= self._due:
             self._recover()
+        if self._poll < POLL_INTERVAL:
+            self._seen_names = self._names()
         seen = places.look(self._moves.unit, elsewhere=self._moves.elsewhere)
         self._notice(seen)
         try:
@@ -217,7 +224,25 @@ class Evaluation(Iterator[Entry]):
             return
         if not why:
             self._tell_waits(Waits(main.session, main.status, over is not None, self._coming))
+        self._pause(min(POLL_INTERVAL if not why else 0.0, self._recovery.interval))
+
+    def _pause(self, longest: float) -> None:
+        """Sleep for ``poll`` seconds. A shorter one than usual is for names alone: all else is looked at as usual.
+
+        So an evaluator that a trainer waits for sees an entry at once, at the price of a few listings.
+        """
+        began = self._clock.monotonic()
         self._clock.sleep(min(self._poll, self._recovery.interval))
+        ends = began + longest - self._poll / 2
+        while self._clock.monotonic() < ends and self._names() == self._seen_names:
+            self._clock.sleep(self._poll)
+
+    def _names(self) -> Names:
+        """What is listed where something may come from: the queue, what waits for another attempt, and the jobs."""
+        unit, retry = self._moves.unit, self._moves.unit.names(layout.RETRY)
+        waiting = (unit.names(f"{layout.RETRY}/{attempt}") for attempt in retry)
+        listings = (unit.names(layout.QUEUE), retry, *waiting, self._moves.runs.names(layout.JOBS))
+        return tuple(frozenset(names) for names in listings)
 
     def _tell_waits(self, waits: Waits) -> None:
         if waits != self._waits:

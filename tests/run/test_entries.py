@@ -964,3 +964,46 @@ def test_an_idle_look_costs_two_listings_and_a_recovery_every_sixth_of_the_timeo
     recoveries = 2 + 3  # each 5 s, and before it ends
     assert fs.counts["names"] <= 2 * looks + 2 * recoveries + 6, [str(o) for o in fs.seen]
     assert fs.counts["read"] == 1  # main's lock
+
+
+# A fast look
+
+
+def arriving(run: Run) -> FakeClock:
+    """A clock on which an entry is handed over after ten seconds of sleep."""
+    clock = FakeClock()
+    handed: list[str] = []
+
+    def on_sleep(_: float) -> None:
+        if sum(clock.slept) >= 9.99 and not handed:
+            handed.extend(run.hand_over(7))
+
+    clock.on_sleep = on_sleep
+    return clock
+
+
+def test_a_short_poll_costs_few_listings_and_sees_an_entry_at_once(run: Run) -> None:
+    fs, clock = CountingFS(), arriving(run)
+    _, evaluation = run.evaluate(evaluator(run.path, fs), poll=0.05, clock=clock)
+    fs.reset()
+    assert next(evaluation).name == "step_7.pt"
+    assert sum(clock.slept) == pytest.approx(10.0)
+    assert len(clock.slept) == pytest.approx(200, abs=2)
+    assert fs.counts["names"] < 4 * 200
+    assert fs.total - fs.counts["names"] < 150
+
+
+def test_a_poll_of_nothing_is_no_busy_loop(run: Run) -> None:
+    clock = arriving(run)
+    _, evaluation = run.evaluate(poll=0.0, clock=clock)
+    assert next(evaluation).name == "step_7.pt"
+    assert min(clock.slept) > 0.0
+    assert len(clock.slept) < 1100
+
+
+def test_a_short_poll_sees_that_the_trainer_has_ended(run: Run) -> None:
+    clock = FakeClock()
+    clock.on_sleep = lambda _: run.finish() if len(clock.slept) == 30 else None
+    _, evaluation = run.evaluate(poll=0.05, clock=clock)
+    assert list(evaluation) == []
+    assert len(clock.slept) <= 32
