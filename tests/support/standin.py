@@ -167,6 +167,8 @@ class Engine(Server):
         """The first so many generations are answered with 503."""
         self.others = 0
         """Requests of somebody else that run."""
+        self.checksum: str | None = None
+        """Of its weights; None: it has no endpoint that tells."""
         self.lacks: set[str] = set()
         """Endpoints that this version does not have."""
         self.answered = 0
@@ -200,6 +202,8 @@ class Engine(Server):
             return reply({"version": "0.5.23", "dtype": "float32", "tp_size": 1, "api_key": "never recorded"})
         if path == "/v1/loads":
             return reply({"loads": [{"num_running_reqs": self.running + self.others, "num_waiting_reqs": 0}]})
+        if path == "/weights_checker" and self.checksum is not None:
+            return reply({"success": True, "message": "ok", "per_engine_checksum": self.checksum})
         if path == "/pause_generation":
             self.paused = True
         if path == "/continue_generation":
