@@ -1,8 +1,9 @@
 """Evaluation by a user's command: ``CMD {path} {out}``, one process an entry.
 
-``{path} {out} {step} {entry} {attempt} {run}`` stand for shell-quoted values; the same are in the environment as
-FSRUN_PATH, FSRUN_OUT, ... The command writes its scores to ``{out}`` as one JSON object. Exit code 0 is done (or
-skipped, where it wrote ``{"skip": "why"}``), any other is failed, with the last lines of its standard error kept.
+``{path} {out} {step} {entry} {attempt} {run} {limit}`` stand for shell-quoted values; the same are in the environment
+as FSRUN_PATH, FSRUN_OUT, ... The command writes its scores to ``{out}`` as one JSON object; a list of objects under
+``samples`` in it is kept as its samples. Exit code 0 is done (or skipped, where it wrote ``{"skip": "why"}``), any
+other is failed, with the last lines of its standard error kept.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from fsrun.adapters.evaluation import EvaluationError, Request, Result, SkipEval
 from fsrun.core.codec import WORDS
 from fsrun.core.errors import UsageError
 
-NAMES = ("path", "out", "step", "entry", "attempt", "run")
+NAMES = ("path", "out", "step", "entry", "attempt", "run", "limit")
 _TAIL_LINES = 50
-_MAX_OUT = 16 << 20
+_MAX_OUT = 256 << 20
 
 
 class CommandEvaluator:
@@ -59,6 +60,7 @@ class CommandEvaluator:
                 "entry": request.entry,
                 "attempt": str(request.attempt),
                 "run": request.run,
+                "limit": "" if self.limit is None else f"{self.limit:g}",
             }
             line = self.command.format(**{name: shlex.quote(value) for name, value in values.items()})
             self._run(line, {f"FSRUN_{name.upper()}": value for name, value in values.items()})

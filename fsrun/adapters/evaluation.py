@@ -6,12 +6,17 @@ Does: the request, the result, and how a returned value becomes scores. Leaves t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from fsrun.core.values import numeric_leaves, text_leaves
+import orjson
 
+from fsrun.core.values import as_number, numeric_leaves, shown, text_leaves
+
+SAMPLES = "samples"
+"""The key of a returned dict under which a list of dicts is no score: every prompt with its answer and grade."""
 PREFIX = "eval/"
 """Put before a score whose name has no ``/`` of its own."""
 
@@ -29,6 +34,10 @@ class Request:
     """Path of the run folder."""
     config: dict[str, Any] = field(default_factory=dict)
     """The main job's config."""
+    time_limit: float | None = None
+    """Seconds that this evaluation may take; None: no limit. It is ended when they are over."""
+    deadline: float | None = None
+    """When that is, as ``time.time()`` tells it."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for the way to another process."""
@@ -82,11 +91,15 @@ def score_tag(name: str) -> str:
 def result_of(returned: object) -> Result:
     """Read what an evaluation returned: a mapping of names to numbers, nested or not.
 
-    Numbers become scores (``acc`` as ``eval/acc``, ``math/acc`` as it is); the rest is kept as text. A return value
-    without a single number is an ``EvaluationError`` that says what it was: a silent gap in a curve helps nobody.
+    Numbers become scores (``acc`` as ``eval/acc``, ``math/acc`` as it is); rows under ``samples`` are kept as such, the
+    rest as text. A return value without a single number is an ``EvaluationError`` that says what it was: a silent gap
+    in a curve helps nobody.
     """
     if not isinstance(returned, Mapping):
         raise EvaluationError(f"the evaluation returned {_name(returned)}, not a dict of scores")
+    samples = None
+    if SAMPLES in returned and (samples := samples_of(returned[SAMPLES])) is not None:
+        returned = {name: value for name, value in returned.items() if name != SAMPLES}
     numbers, others = numeric_leaves(returned)
     if not numbers:
         raise EvaluationError(
@@ -95,7 +108,50 @@ def result_of(returned: object) -> Result:
     scores: dict[str, float] = {}
     for name, value in numbers.items():
         scores[score_tag(name)] = value
-    return Result(scores, text_leaves(returned, others))
+    return Result(scores, text_leaves(returned, others), samples=samples)
+
+
+def samples_of(value: object) -> list[dict[str, Any]] | None:
+    """Samples as rows of plain values, from a list of dicts, an Arrow table or a DataFrame; None: it is none of them.
+
+    What is no text, number or truth value is kept as text, and so are numbers in a column that has text; NaN and the
+    infinities, which no JSON holds, are null.
+    """
+    if hasattr(value, "to_pylist"):
+        value = value.to_pylist()
+    elif hasattr(value, "to_dict") and hasattr(value, "columns"):
+        value = value.to_dict("records")
+    if not isinstance(value, list) or not all(isinstance(row, Mapping) for row in value):
+        return None
+    rows = [{str(name): _plain(cell) for name, cell in row.items()} for row in value]
+    texts = {name for row in rows for name, cell in row.items() if isinstance(cell, str)}
+    return [
+        {
+            name: str(cell) if name in texts and cell is not None and not isinstance(cell, str) else cell
+            for name, cell in row.items()
+        }
+        for row in rows
+    ]
+
+
+def _plain(value: object) -> str | int | float | bool | None:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Mapping | list | tuple):
+        return _as_text(value)
+    try:
+        number = as_number(value)
+    except ValueError:
+        return _as_text(value)
+    return number if math.isfinite(number) else None
+
+
+def _as_text(value: object) -> str:
+    """A chat, a list or an object as text: JSON where it can be."""
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except Exception:  # noqa: BLE001 - an object of the user's may raise anything
+        return shown(value)
 
 
 def kept(samples: Any, count: int | None) -> Any:

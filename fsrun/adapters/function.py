@@ -10,6 +10,7 @@ import select
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -52,6 +53,8 @@ class FunctionEvaluator:
         if self._process is None or self._process.poll() is not None:
             self.close()
             self._start()
+        if self.limit is not None:
+            request = replace(request, time_limit=self.limit, deadline=time.time() + self.limit)
         self._send(request.to_json())
         answer = self._receive(self.limit)
         if "skip" in answer:
@@ -59,7 +62,7 @@ class FunctionEvaluator:
         if "scores" not in answer:
             raise EvaluationError(answer.get("reason") or "failed", answer.get("error"))
         scores = {tag: codec.WORDS.get(value, value) for tag, value in answer["scores"].items()}
-        return Result(scores, answer.get("details") or {})
+        return Result(scores, answer.get("details") or {}, samples=answer.get("samples"))
 
     def close(self) -> None:
         """End the child and everything that it started."""

@@ -100,10 +100,15 @@ def call(function: Callable[..., object], request: Request) -> dict[str, Any]:
     except SystemExit as error:
         return {"error": describe(error), "reason": f"the evaluation called sys.exit({error.code!r})"}
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is its outcome
-        if isinstance(error, SkipEvaluation) or type(error).__name__ == "Skip":
-            return {"skip": _text(error)}
+        if _is_skip(error):
+            return {"skip": _text(error) or "skipped by the evaluation"}
         return {"error": describe(error), "reason": f"{type(error).__name__}: {_text(error)}"[:500]}
-    return {"scores": result.scores, "details": result.details}
+    return {"scores": result.scores, "details": result.details, "samples": result.samples}
+
+
+def _is_skip(error: BaseException) -> bool:
+    """``fsrun.Skip``, one that is derived from it, or a class of the user's own that is called so."""
+    return isinstance(error, SkipEvaluation) or any(kind.__name__ == "Skip" for kind in type(error).__mro__)
 
 
 async def _wait(awaitable: Any) -> object:

@@ -78,6 +78,18 @@ def test_a_daemon_that_a_command_left_does_not_hold_the_evaluator(tmp_path: Path
     assert gone(int(pids.read_text()))
 
 
+def test_a_command_may_write_samples_beside_its_scores() -> None:
+    line = """echo '{{"acc": 0.5, "samples": [{{"prompt": "6*7", "answer": "42"}}]}}' >{out} # {path}"""
+    result = CommandEvaluator(line).evaluate(request())
+    assert (result.scores, result.samples) == ({"eval/acc": 0.5}, [{"prompt": "6*7", "answer": "42"}])
+
+
+@pytest.mark.parametrize(("limit", "told"), [(90.0, 90), (None, -1)])
+def test_a_command_is_told_its_time_limit(limit: float | None, told: int) -> None:
+    line = """l={limit}; printf '{{"a": %s, "b": %s}}' "${{l:--1}}" "${{FSRUN_LIMIT:--1}}" >{out} # {path}"""
+    assert CommandEvaluator(line, limit=limit).evaluate(request()).scores == {"eval/a": told, "eval/b": told}
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [

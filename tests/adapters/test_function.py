@@ -16,6 +16,7 @@ from fsrun.core.errors import UsageError
 
 CODE = '''
 import os, signal, sys, time, threading, asyncio, subprocess
+import fsrun
 calls = 0
 
 def good(path):
@@ -35,6 +36,21 @@ async def coroutine(path):
 
 class Skip(Exception):
     pass
+
+def timed(path, context):
+    left = None if context.deadline is None else context.deadline - time.time()
+    return {"limit": context.time_limit or 0, "left": left or 0}
+
+async def awaiting(path, context):
+    await asyncio.sleep(0)
+    if os.path.basename(path) == "skip":
+        raise fsrun.Skip("not yet trained")
+    if os.path.basename(path) == "plain_skip":
+        raise fsrun.Skip
+    if os.path.basename(path) == "own_skip":
+        class TooEarly(fsrun.Skip): pass
+        raise TooEarly("step too low")
+    return {"acc": 1.0, "samples": [{"prompt": "6*7", "answer": "42", "score": float("nan")}]}
 
 def by_entry(path):
     """Does what the name of the entry says."""
@@ -247,3 +263,30 @@ def test_the_child_goes_when_its_parent_is_killed(file: Path) -> None:
         time.sleep(0.02)
     with pytest.raises(OSError):
         os.readlink(f"/proc/{child}/exe")
+
+
+def test_the_context_says_how_much_time_there_is(file: Path) -> None:
+    for limit, least in ((600.0, 500.0), (None, 0.0)):
+        evaluator = FunctionEvaluator(f"{file}:timed", limit=limit)
+        try:
+            scores = evaluator.evaluate(request("x")).scores
+        finally:
+            evaluator.close()
+        assert scores["eval/limit"] == (limit or 0)
+        assert least <= scores["eval/left"] <= (limit or 0)
+
+
+def test_a_coroutine_returns_samples_and_may_skip(file: Path) -> None:
+    evaluator = FunctionEvaluator(f"{file}:awaiting")
+    try:
+        result = evaluator.evaluate(request("x"))
+        assert (result.scores, result.samples) == (
+            {"eval/acc": 1.0}, [{"prompt": "6*7", "answer": "42", "score": None}],
+        )  # fmt: skip
+        for name, reason in (
+            ("skip", "not yet trained"), ("plain_skip", "skipped by the evaluation"), ("own_skip", "step too low"),
+        ):  # fmt: skip
+            with pytest.raises(SkipEvaluation, match=reason):
+                evaluator.evaluate(request(name))
+    finally:
+        evaluator.close()
