@@ -268,7 +268,7 @@ class Fleet:
                 continue
             actions.append(action)
             risking = risking or action.kind is Kind.LOAD
-            trying = trying or action.kind is Kind.START
+            trying = trying or action.kind in (Kind.START, Kind.END)
         if not actions and not busy and not self._hope():
             reasons = [member.reason for member in self.members.values() if member.reason]
             self.give_up(f"no engine serves: {reasons[-1] if reasons else 'none could be started'}")
@@ -299,7 +299,8 @@ class Fleet:
                 # From an earlier entry: nobody waits for it any more.
                 return Action(Kind.START, member.name)
             case Phase.STALE if not member.given and (self.target.fresh or self.target.suspect):
-                if not careful or not (trying or self._may_start_other(member)):
+                # One engine alone is given up for the proof, and none where another was tried already.
+                if not careful or not (trying or self._another_is_for_it(member)):
                     return Action(Kind.END, member.name)
             case Phase.STALE if self.doubted and not self.proven and not member.given:
                 return None
@@ -316,9 +317,9 @@ class Fleet:
     def _may_start(self, member: Member) -> bool:
         return member.starts == 0 or (self.proven and member.starts <= self.restarts)
 
-    def _may_start_other(self, member: Member) -> bool:
-        others = (other for other in self.members.values() if other is not member)
-        return any(other.phase in (Phase.DOWN, Phase.ENDING) and self._may_start(other) for other in others)
+    def _another_is_for_it(self, member: Member) -> bool:
+        others = [other for other in self.members.values() if other is not member]
+        return any(other.starts or other.phase in (Phase.DOWN, Phase.ENDING) for other in others)
 
     def _proving_load(self) -> bool:
         return any(member.phase is Phase.PROVING and not member.from_files for member in self.members.values())
