@@ -28,6 +28,7 @@ from fsrun.disk.store import NO_LINKS, Store
 from fsrun.run.background import Background
 from fsrun.run.collect import File, collect
 from fsrun.run.digests import DIGEST_BYTES, Digests
+from fsrun.run.latch import Latch
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Wish:
     type: str | None
     step: int | None
     copy: bool
-    done: threading.Event = field(default_factory=threading.Event)
+    done: Latch = field(default_factory=Latch)
 
 
 class Artifacts:

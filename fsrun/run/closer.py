@@ -12,6 +12,7 @@ protocol.md: 4.3 (close), 5.8 (FINISHED before the end).
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import time
@@ -62,6 +63,8 @@ class Closer:
         self._orders: list[_Order] = []
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._done = Latch()
+        self._deadline = 0.0
+        """By when the run is to have ended; without end while a copy that advances is waited for."""
 
     def say(self, ending: Ending) -> None:
         """The user's own word on how the run ends; the first one stands, but a failure outdoes ``finished``."""
@@ -72,6 +75,8 @@ class Closer:
         """Have the run ended; returns the seconds it may take. The first call decides, later ones join it."""
         limit = limit if hurry is None else hurry
         self._live.notices.hold()
+        if not self._orders:
+            self._deadline = time.monotonic() + limit
         self._orders.append(_Order(seen, limit, hurry is not None, LIFE.noted))
         self._wake.put(None)
         return limit
@@ -86,13 +91,14 @@ class Closer:
             live.notices.release()
             return False
         while not self._wait_and_tell(wait + _GRACE):
-            if order.hurried or not live.handover.advances(order.limit):
+            # The closer was given more where a long copy came first, and began later where the machine is busy.
+            wait = min(order.limit, self._deadline - time.monotonic())
+            if wait <= 0:
                 # What waits after the end is the view: on NFS, say, for a host that read it and lost power.
                 closed = live.session.state == "closed"
                 state = "the end stands, the view is old" if closed else "the end may be missing"
                 live.warn(f"{live.path}: the file system did not answer within {order.limit:.0f} s; {state}")
                 break
-            wait = order.limit
         live.notices.release()
         return True
 
@@ -112,15 +118,16 @@ class Closer:
         """
         self._wake.get()
         live, order = self._live, self._orders[0]
+        self._deadline = time.monotonic() + order.limit
         live.stop_viewing()
         try:
-            deadline = self._drain_handover(time.monotonic() + order.limit, order)
+            self._drain_handover(order)
             if self._is_gone():
                 # A mount may come back, a run that was moved or removed does not.
-                deadline = min(deadline, time.monotonic() + live.session.timing.beat_interval)
-            self._close(deadline, order)
+                self._deadline = min(self._deadline, time.monotonic() + live.session.timing.beat_interval)
+            self._close(order)
             if not order.hurried and not live.is_fenced:
-                self._compact(deadline)
+                self._compact()
         except Exception as error:  # noqa: BLE001 - the end of a run must not become an error of the program
             live.warn(f"{live.path}: ending the run failed: {error}")
         finally:
@@ -138,8 +145,8 @@ class Closer:
             return False
         return False
 
-    def _drain_handover(self, deadline: float, order: _Order) -> float:
-        """Wait for what was handed over; returns by when the rest has to be done.
+    def _drain_handover(self, order: _Order) -> None:
+        """Wait for what was handed over; sets by when the rest has to be done.
 
         A long copy is waited for as long as it advances, or the checkpoint would be lost; not where a signal ends us.
         """
@@ -148,18 +155,18 @@ class Closer:
         if not live.handover.drain(max(0.01, limit * (1 - _FOR_LOG))):
             if not order.hurried and live.handover.advances(limit):
                 live.warn(f"{live.path}: still handing over {live.handover.pending}: the end waits for the copy")
+                self._deadline = math.inf
                 while not live.handover.drain(_COPY_LOOK):
                     if not live.handover.advances(limit):
                         break
-                deadline = time.monotonic() + limit * _FOR_LOG
+                self._deadline = time.monotonic() + limit * _FOR_LOG
             for path in live.handover.left():
                 live.notices.lost(f"{live.path}: the hand-over of {path} was not done when the run ended")
         live.notices.count_lost()
-        return deadline
 
-    def _close(self, deadline: float, order: _Order) -> None:
+    def _close(self, order: _Order) -> None:
         def left(reserve: float = 0.0) -> float:
-            return max(0.01, deadline - time.monotonic() - reserve * order.limit)
+            return max(0.01, self._deadline - time.monotonic() - reserve * order.limit)
 
         live = self._live
         ending = endings.decide(
@@ -194,13 +201,13 @@ class Closer:
             "exit_code": ending.exit_code,
         }
 
-    def _compact(self, deadline: float) -> None:
+    def _compact(self) -> None:
         """Where this was the last job: the marker goes, data.parquet is built; what goes wrong can be done later."""
         live = self._live
         try:
             if all_closed(live.path, live.fs):
                 clear_marker(live.fs, live.opened.where.root, live.path)
                 if os.environ.get("FSRUN_COMPACT") != "0":
-                    compact_apart(live.path, deadline - time.monotonic() - _COMPACT_MARGIN)
+                    compact_apart(live.path, self._deadline - time.monotonic() - _COMPACT_MARGIN)
         except (CompactionError, OSError) as error:
             live.warn(f"{live.path}: not compacted ({error}); `fsrun compact` does it later")

@@ -18,7 +18,7 @@ from fsrun.core import codec, layout
 from fsrun.core.indexes import Line
 from fsrun.disk.fs import FileSystem
 from fsrun.run.log import SessionLog
-from fsrun.run.outbox import Outbox
+from fsrun.run.outbox import Durable, Outbox
 from fsrun.run.spill import SpillFile
 
 
@@ -54,7 +54,10 @@ class IndexLog:
 
     def wait(self, timeout: float) -> bool:
         """Wait until all lines so far are durable."""
-        return self._outbox.wait(self._outbox.put_lines, timeout)
+        durable = Durable()
+        self._outbox.promise(durable)
+        durable.wait(timeout)
+        return durable.done
 
     @property
     def waiting(self) -> int:

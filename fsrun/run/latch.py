@@ -5,6 +5,10 @@ Whoever it interrupts must therefore hold no lock that another thread of fsrun n
 that waits for the end. ``threading.Event`` and ``Condition`` have such a lock inside; a ``Latch`` and a ``SimpleQueue``
 have none. Where a lock cannot be avoided it comes from ``shared_lock``, and ``stands_on_lock`` tells a handler's call
 that it must not wait.
+
+Handlers raise (``sys.exit``, Ctrl-C). ``with`` on such a lock releases it whatever is raised in between. Not so
+``with`` on a ``Condition`` over it: that is entered and left by functions of Python, amid which a handler may run, and
+raise with the lock taken and nobody left to release it. So the lock is what is entered, also to wait or notify.
 """
 
 from __future__ import annotations

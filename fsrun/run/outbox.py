@@ -85,7 +85,9 @@ class Outbox:
         self._is_protected = is_protected
         self._check_after = check_after
         self._memory_limit = memory
-        self._change = threading.Condition(shared_lock())
+        # Held by its own name: a handler that raises amid the entering of a Condition would leave it locked (latch).
+        self._lock = shared_lock()
+        self._change = threading.Condition(self._lock)
         self._lines: deque[bytes] = deque()
         self._memory = 0
         self._flights: deque[_Flight] = deque()
@@ -107,7 +109,7 @@ class Outbox:
 
     def put(self, data: bytes, count: int) -> None:
         """Take ``count`` encoded lines. Never raises, never waits for the shared folder."""
-        with self._change:
+        with self._lock:
             if self._memory >= self._memory_limit and self._monotonic() >= self._spill_again:
                 self.spill(sync=False)
             self.put_lines += count
@@ -124,27 +126,27 @@ class Outbox:
 
     def kick(self) -> None:
         """Have what is there written now."""
-        with self._change:
+        with self._lock:
             self._due = True
             self._change.notify_all()
 
     def wait(self, target: int, timeout: float) -> bool:
         """Wait until the first ``target`` lines that were put are durable in the log; False if that failed."""
-        with self._change:
+        with self._lock:
             dropped = self.dropped_lines
             self._change.wait_for(lambda: self._settled() >= target or self._stopped, timeout)
             return self._settled() >= target and self.dropped_lines == dropped
 
     def verify(self, timeout: float) -> None:
         """Have it checked that the log is still where it was, and wait for the answer; what is gone waits again."""
-        with self._change:
+        with self._lock:
             self._check_now = True
             self.kick()
             self._change.wait_for(lambda: not self._recent or self._sealed or self._stopped, timeout)
 
     def promise(self, durable: Durable) -> None:
         """Have what was put so far written now, and ``durable`` set once that is done or has failed."""
-        with self._change:
+        with self._lock:
             durable.target, durable.dropped = self.put_lines, self.dropped_lines
             self._promised.append(durable)
             self._keep_promises()
@@ -164,12 +166,12 @@ class Outbox:
 
     def silent_for(self) -> float:
         """Seconds since a log last acknowledged lines, or since there are any; 0 where none wait."""
-        with self._change:
+        with self._lock:
             return self._monotonic() - self._progress if self._waiting() else 0.0
 
     def needs_store(self) -> bool:
         """Whether ``store`` has something to do."""
-        with self._change:
+        with self._lock:
             return self._waiting() or self._check_is_due()
 
     def _waiting(self) -> bool:
@@ -180,7 +182,7 @@ class Outbox:
 
         After a crash: what is in the files stands there for ``import_spill``.
         """
-        with self._change:
+        with self._lock:
             try:
                 self._spill_flights()
                 while self._lines:
@@ -225,13 +227,13 @@ class Outbox:
 
     def seal(self) -> dict[str, int]:
         """Bytes of the log that are acknowledged; nothing more counts in it from here on, until ``reopen``."""
-        with self._change:
+        with self._lock:
             self._sealed = True
             return {self._log.path: self._log.acknowledged} if self._log.acknowledged else {}
 
     def reopen(self, log: SessionLog) -> None:
         """Go on in another log; what the sealed one did not acknowledge is written there again."""
-        with self._change:
+        with self._lock:
             self._retired.append(self._log)
             self._log = log
             for flight in self._flights:
@@ -244,7 +246,7 @@ class Outbox:
 
     def stop(self) -> None:
         """Write nothing more. What was spilled stays in its files."""
-        with self._change:
+        with self._lock:
             self._stopped = True
             self._keep_promises()
             self._change.notify_all()
@@ -255,14 +257,14 @@ class Outbox:
 
     def await_work(self) -> bool:
         """Wait until something is to be written; False once the outbox was stopped."""
-        with self._change:
+        with self._lock:
             self._change.wait_for(lambda: self._stopped or self._due)
             self._due = False
             return not self._stopped
 
     def pause(self, seconds: float) -> None:
         """Wait after an error; ends early when the outbox is stopped."""
-        with self._change:
+        with self._lock:
             self._due = True
             self._change.wait_for(lambda: self._stopped, seconds)
 
@@ -273,7 +275,7 @@ class Outbox:
 
         After a crash: what was acknowledged is in the log; the rest may be, in part.
         """
-        with self._change:
+        with self._lock:
             retired, self._retired = self._retired, []
             log = self._log
             due = self._check_is_due()
@@ -329,7 +331,7 @@ class Outbox:
         return flight
 
     def _acknowledge(self, log: SessionLog, flight: _Flight) -> None:
-        with self._change:
+        with self._lock:
             # What arrived after the sizes were stated for a fence is void there: it stays in flight, for the next log.
             if self._sealed or self._stopped or log is not self._log:
                 return
@@ -347,14 +349,14 @@ class Outbox:
             self._change.notify_all()
 
     def _forget_recent(self, log: SessionLog) -> None:
-        with self._change:
+        with self._lock:
             if log is self._log:
                 self._recent.clear()
                 self._change.notify_all()
 
     def _doubt_recent(self, log: SessionLog) -> None:
         """The log is not where it was: what went there since the last look is written again."""
-        with self._change:
+        with self._lock:
             if log is self._log and self._recent:
                 data = b"".join(self._recent)
                 self._recent.clear()
