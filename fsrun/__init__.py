@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from fsrun.adapters.flags import add_eval_args
+    from fsrun.adapters.snapshot import snapshot
     from fsrun.core.errors import FsrunError, HeldError, InvalidError, NotFoundError, UsageError
     from fsrun.core.schedule import is_due
     from fsrun.run.entries import Entry, Skip
@@ -38,6 +39,7 @@ __all__ = [
     "init",
     "is_due",
     "open",
+    "snapshot",
 ]
 
 _HOMES = {
@@ -54,6 +56,7 @@ _HOMES = {
     "init": "fsrun.run.run",
     "is_due": "fsrun.core.schedule",
     "open": "fsrun.run.reader",
+    "snapshot": "fsrun.adapters.snapshot",
 }
 
 

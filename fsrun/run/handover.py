@@ -45,6 +45,8 @@ _MOST_OPEN = 256
 """Files that what is tried again later keeps open, at most: the program needs some too."""
 _END, _NOTHING = Job(), Job()
 """What the copier is told besides jobs: that the run ends; that time has passed."""
+_ANNOUNCED_LOOK = 0.2
+"""Seconds between looks at whether what FINISHED waits for has arrived."""
 
 
 class HandOver:
@@ -98,6 +100,10 @@ class HandOver:
         self._pauses = tuple(pauses)
         self._waiting: list[Job] = []
         """What is tried again later, in the order of the calls; the copier's alone."""
+        self._announced: dict[int, Job] = {}
+        """What was still being written when it was announced, until it is done: FINISHED waits for it."""
+        self.is_closed = False
+        """Whether nothing is handed over any more."""
         self._ending = False
         self._advanced = -math.inf
         self._was_used = False
@@ -121,8 +127,33 @@ class HandOver:
         """Whether something is on its way and got further in the last ``within`` seconds: worth waiting for."""
         return self.pending > 0 and self._clock.monotonic() - self._advanced < within
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
+        """Something that is on its way got further."""
         self._advanced = self._clock.monotonic()
+
+    def announce(self, path: str, *, step: int, name: str) -> Job | None:
+        """Say that a checkpoint is being written that will be handed over: the end of the run and FINISHED wait for it.
+
+        None where nothing can be handed over any more. Whoever announces calls ``arrive`` or ``withdraw`` later.
+        """
+        job = self._job(path, step, name, None)
+        if job is None or self.is_closed or not self.start():
+            return None
+        self._was_used = True
+        self._announced[id(job)] = self._jobs[id(job)] = job
+        return job
+
+    def arrive(self, job: Job) -> None:
+        """What was announced stands at ``job.path``, and is handed over now; ``job.ended`` says when that is done."""
+        self.advance()
+        if self.is_closed:
+            self.withdraw(job)
+        else:
+            self._opening.put(job)
+
+    def withdraw(self, job: Job) -> None:
+        """What was announced does not come."""
+        self._end(job)
 
     def enqueue(
         self, path: object, *, step: object = None, name: object = None, main_session: int | None = None
@@ -218,12 +249,15 @@ class HandOver:
         job.answered.wait(self._wait if timeout is None else timeout)
         return job.name is not None
 
-    def drain(self, timeout: float | None) -> bool:
-        """Wait until everything handed over is durable; False after ``timeout`` seconds (None: as long as it takes)."""
+    def drain(self, timeout: float | None, *, announced: bool = False) -> bool:
+        """Wait until everything handed over is durable; False after ``timeout`` seconds (None: as long as it takes).
+
+        ``announced``: what was announced alone.
+        """
         if os.getpid() != self._pid:
             return True
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while jobs := list(self._jobs.values()):
+        while jobs := list((self._announced if announced else self._jobs).values()):
             # Whoever handed over may have been interrupted before it did start them.
             if not self.start() or not jobs[0].ended.wait(None if timeout is None else deadline - time.monotonic()):
                 return False
@@ -237,6 +271,7 @@ class HandOver:
     def close(self) -> None:
         """Let the threads end, once what was handed over is done."""
         if os.getpid() == self._pid:
+            self.is_closed = True
             self._opening.put(None)
 
     def _submit(self, job: Job) -> None:
@@ -286,7 +321,7 @@ class HandOver:
 
     def _copies_now(self, job: Job) -> bool:
         """Whether a job is done now, or for good; else it waits."""
-        waits = job.tries > 0 or (job.finish > 0 and bool(self._waiting))
+        waits = job.tries > 0 or (job.finish > 0 and bool(self._waiting or self._announced))
         return not waits and self._try(self._copy, job)
 
     def _next(self) -> Job | None:
@@ -303,6 +338,8 @@ class HandOver:
     def _try_again(self) -> None:
         left: list[Job] = []
         for job in self._waiting:
+            if job.finish and self._announced:
+                job.due = self._clock.monotonic() + _ANNOUNCED_LOOK
             later = job.due > self._clock.monotonic() or bool(job.finish and left)
             if later or not self._try(lambda job: self._open(job) or self._copy(job), job):
                 left.append(job)
@@ -346,7 +383,8 @@ class HandOver:
         if job.source is not None:
             job.source.close()
         job.answered.set()
-        self._advance()
+        self.advance()
+        self._announced.pop(id(job), None)
         self._jobs.pop(id(job), None)
         job.ended.set()
 
@@ -402,7 +440,7 @@ class HandOver:
             return True
         assert job.source is not None
         assert job.staged is not None
-        job.source.copy(job.staged, self._advance)
+        job.source.copy(job.staged, self.advance)
         if job.name is None:
             self._publication.reserve(job, job.entry)
         self._publication.publish(job)

@@ -60,6 +60,11 @@ class Life:
         self._exit: tuple[Any, Any] | None = None
 
     @property
+    def runs(self) -> tuple[OpenRun, ...]:
+        """The runs that are open in this process, in the order of their opening."""
+        return tuple(self._open)
+
+    @property
     def noted(self) -> Noted | None:
         """The last signal that the user's own handler took."""
         return self._signals.noted

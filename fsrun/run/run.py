@@ -306,7 +306,9 @@ class Run(Recording):
         return [] if live is None else sorted(filter(ids.is_entry, live.unit.names(layout.FAILED)))
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until everything logged is durable, ``timeout`` seconds at most; whether it is. Never raises.
+        """Wait until everything logged is durable and snapshots are handed over, ``timeout`` seconds at most.
+
+        Returns whether that is so. Never raises.
 
         After a crash: what was logged before a call that returned True stands in the log.
         """
@@ -314,7 +316,8 @@ class Run(Recording):
             return True
         try:
             done = self._live.writer.flush(timeout)
-            return self._live.recorder.flush(FINISH_WAIT if timeout is None else timeout) and done
+            done = self._live.recorder.flush(FINISH_WAIT if timeout is None else timeout) and done
+            return self._live.handover.drain(FINISH_WAIT if timeout is None else timeout, announced=True) and done
         except Exception as error:  # noqa: BLE001 - the user's program goes on
             self._warn(f"flush: {fault_of(error)}")
             return False

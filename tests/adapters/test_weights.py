@@ -11,7 +11,7 @@ import pytest
 
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.weights import Tensor, read, verify
-from support.weights import CONFIG, TINY, add_manifest, model_folder, tensor_file
+from tests.support.weights import CONFIG, TINY, add_manifest, model_folder, tensor_file
 
 SHARD = "model-00002-of-00003.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -1,0 +1,167 @@
+"""Copies of weights in host memory, laid out as they are written: what a trainer waits for.
+
+Does: memory that is used again for every snapshot (pinned where tensors are on a GPU), the copy on a stream of its own,
+gathering of sharded tensors one by one. Needs torch. Leaves to others: what is copied (``model``), files (``folder``).
+"""
+
+from __future__ import annotations
+
+import mmap
+import weakref
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from fsrun.adapters.snapshots.layout import Layout, Shard
+from fsrun.adapters.snapshots.model import torch_type
+
+_AHEAD = 2
+"""Gathered tensors that wait for their copy at most: each takes memory of the device."""
+
+
+class Buffers:
+    """One copy of a model in host memory."""
+
+    def __init__(self, layout: Layout, *, pinned: bool) -> None:
+        import torch
+
+        self.layout = layout
+        self.pinned = pinned
+        self._maps: list[mmap.mmap] = []
+        self.views: dict[str, Any] = {}
+        for shard in layout.shards:
+            memory = _memory(shard.data_size)
+            self._maps.append(memory)
+            whole = torch.frombuffer(memory, dtype=torch.uint8)
+            if pinned:
+                self.pinned &= self._pin(whole)
+            for piece in shard.pieces:
+                flat = whole[piece.begin : piece.end].view(torch_type(piece.dtype))
+                self.views[piece.name] = flat.view(piece.shape)
+
+    def data_of(self, shard: Shard) -> Iterable[memoryview]:
+        """The bytes of a shard's tensors."""
+        memory = self._maps[self.layout.shards.index(shard)]
+        return [memoryview(memory)[: shard.data_size]]
+
+    def _pin(self, whole: Any) -> bool:
+        """Let a GPU copy into this memory by itself; False where the system refuses it (a limit on locked memory).
+
+        As it is, not by torch's pinned allocator, which rounds up to powers of two.
+        """
+        import torch
+
+        cudart = torch.cuda.cudart()
+        try:
+            if int(cudart.cudaHostRegister(whole.data_ptr(), whole.numel(), 1)):
+                return False
+        except RuntimeError:
+            return False
+        weakref.finalize(self, cudart.cudaHostUnregister, whole.data_ptr()).atexit = False
+        return True
+
+
+def make(layout: Layout) -> Buffers:
+    """Memory for a layout; pinned where a GPU is in use."""
+    import torch
+
+    return Buffers(layout, pinned=torch.cuda.is_available() and torch.cuda.is_initialized())
+
+
+def _memory(size: int) -> mmap.mmap:
+    """Pages of zeros; in huge ones where that can be, and none of a forked child's business.
+
+    A child that shared them would make the trainer copy each page again when the next snapshot is taken.
+    """
+    memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for name in ("MADV_DONTFORK", "MADV_HUGEPAGE"):
+        with suppress(AttributeError, OSError):
+            memory.madvise(getattr(mmap, name))
+    return memory
+
+
+def copy_into(views: Mapping[str, Any], sources: Mapping[str, Any]) -> None:
+    """Copy tensors as they are now; returns when the copy stands. For tensors that are whole."""
+    import torch
+
+    devices: dict[Any, tuple[list[Any], list[Any]]] = {}
+    for name, tensor in sources.items():
+        into, out_of = devices.setdefault(tensor.device, ([], []))
+        into.append(views[name])
+        out_of.append(tensor)
+    with torch.no_grad():
+        waits = []
+        for device, (into, out_of) in devices.items():
+            if device.type != "cuda":
+                torch._foreach_copy_(into, out_of)
+                continue
+            side = _side_stream(device)
+            with torch.cuda.stream(side):
+                torch._foreach_copy_(into, out_of, non_blocking=True)
+                waits.append(side.record_event())
+        for event in waits:
+            event.synchronize()
+
+
+def _side_stream(device: Any) -> Any:
+    """A stream beside the one that trains, from what was queued there on: the weights are those of now."""
+    import torch
+
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    return side
+
+
+def gather_into(views: Mapping[str, Any] | None, sources: Mapping[str, Any]) -> BaseException | None:
+    """Gather sharded tensors one after the other, and copy each where there is room for it: on the rank that writes.
+
+    All ranks call it with the same names, in the same order. An error of the copy is returned, not raised: the other
+    ranks wait for this one until the last tensor is gathered.
+    """
+    import torch
+
+    events: deque[Any] = deque()
+    failed: BaseException | None = None
+    with torch.no_grad():
+        for name, tensor in sources.items():
+            whole = _whole(tensor)
+            if views is None or failed is not None:
+                continue
+            try:
+                if whole.device.type != "cuda":
+                    views[name].copy_(whole)
+                    continue
+                side = _side_stream(whole.device)
+                with torch.cuda.stream(side):
+                    views[name].copy_(whole, non_blocking=True)
+                    whole.record_stream(side)
+                    events.append(side.record_event())
+                if len(events) > _AHEAD:
+                    events.popleft().synchronize()
+            except Exception as error:  # noqa: BLE001 - the other ranks must not wait for ever
+                failed = error
+    for event in events:
+        event.synchronize()
+    return failed
+
+
+def _whole(tensor: Any) -> Any:
+    """All of a sharded tensor. Shards that were moved to the CPU go back first: their ranks speak on the device."""
+    if not hasattr(tensor, "full_tensor"):
+        return tensor
+    kind = tensor.device_mesh.device_type
+    if tensor.device.type != kind:
+        tensor = tensor.to(kind)
+    return tensor.full_tensor()
+
+
+def is_wanted_on_all(wanted: bool, sources: Mapping[str, Any]) -> bool:
+    """Tell all ranks whether rank 0 takes the snapshot; a collective call."""
+    import torch
+    import torch.distributed as dist
+
+    kind = next(t.device_mesh.device_type for t in sources.values() if hasattr(t, "device_mesh"))
+    word = torch.tensor([int(wanted)], device=kind)
+    dist.broadcast(word, src=0)
+    return bool(word.item())

@@ -1,0 +1,270 @@
+"""The snapshots of one run: admitted, copied, written by a thread, handed over.
+
+Does: the limit, the buffers, one writing thread, what is counted as skipped. Leaves to others: copies (``buffers``),
+files (``folder``), hand-over (``run.handover``). No torch. A signal may come amid any call: no lock is waited for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fsrun.adapters.snapshots.folder import Data, Owner, SessionFolder
+from fsrun.adapters.snapshots.layout import Layout, Shard, index_file, manifest_of
+from fsrun.adapters.snapshots.room import Looker, Room, memory_left
+from fsrun.core import ids, order
+from fsrun.core.records import rfc3339
+from fsrun.core.values import printable
+from fsrun.disk import identity
+from fsrun.run.publication import Job
+
+if TYPE_CHECKING:
+    from fsrun.run.live import LiveRun
+
+SKIPPED = "snapshot/skipped"
+"""Tag of the number of snapshots that were skipped so far, at the step of each."""
+STALL = "snapshot/stall_s"
+"""Tag of the seconds that the trainer was kept by a snapshot."""
+_SPARE = 2 << 30
+"""Bytes of buffers up to which another snapshot is taken while one is being written."""
+_LOOK_AGAIN = 0.2
+_ENDED_LOOK = 1.0
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Copy(Protocol):
+    """A copy of the weights in memory."""
+
+    layout: Layout
+
+    def data_of(self, shard: Shard) -> Data:
+        """The bytes of a shard's tensors."""
+        ...
+
+
+@dataclass
+class Flight:
+    """One snapshot on its way."""
+
+    name: str
+    step: int
+    folder: SessionFolder
+    copy: Any
+    files: Mapping[str, bytes]
+    """What stands beside the weights."""
+    facts: dict[str, Any]
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be taken."""
+
+    step: int
+    name: str
+    directory: str
+    layout: Layout
+    files: Mapping[str, bytes]
+    facts: Mapping[str, Any]
+    limit: int
+    wait: float
+
+
+class Refused(Exception):
+    """Why a snapshot is not taken now. ``kind``: the same for the same cause."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+class Exporter:
+    """Takes the snapshots of one open run. ``make``: allocates a copy for a layout."""
+
+    def __init__(self, live: LiveRun, make: Any) -> None:
+        self._live = live
+        self._make = make
+        self._pid = os.getpid()
+        self._looker = Looker(live.fs, live.path)
+        self._folders: dict[str, SessionFolder] = {}
+        self._flying: dict[str, Flight] = {}
+        self._free: list[Any] = []
+        self._made: list[Any] = []
+        self._skipped = 0
+        self._queue: queue.SimpleQueue[Flight] = queue.SimpleQueue()
+        self._started = False
+        self._busy = threading.Lock()
+        self.tokenizer: tuple[object, int, dict[str, bytes]] | None = None
+        """The last tokenizer that was saved, its length, and its files."""
+        self.layout: tuple[object, Layout] | None = None
+        """The last layout, and what it was made of."""
+
+    def admit(self, wish: Wish) -> Flight:
+        """Take a place, memory and a name. Raises ``Refused``; waits ``wish.wait`` seconds for room at most."""
+        if os.getpid() != self._pid or self._live.is_fenced:
+            raise Refused("quiet", "this process is not the job any more")
+        if not self._live.queue_reachable:
+            raise Refused("unit", "the unit cannot be reached")
+        deadline = time.monotonic() + wish.wait
+        while True:
+            try:
+                return self._admit(wish)
+            except Refused as refused:
+                if refused.kind not in ("limit", "busy", "space") or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_LOOK_AGAIN)
+
+    def _admit(self, wish: Wish) -> Flight:
+        folder = self._folder(wish.directory)
+        need = wish.layout.size + sum(map(len, wish.files.values())) + len(wish.layout.tensors)
+        room = self._looker.look(folder, self._live.unit, need)
+        if room.error:
+            raise Refused("no answer", room.error)
+        mine = {flight.job.name or flight.name for flight in list(self._flying.values())}
+        there = len(room.waiting | mine)
+        if there >= wish.limit:
+            raise Refused("limit", f"{there} snapshots wait or are in use (limit={wish.limit})")
+        unwritten = sum(flight.copy.layout.size for flight in list(self._flying.values()) if flight.copy is not None)
+        if room.free - unwritten < need:
+            raise Refused(
+                "space", f"{wish.directory} has {max(0, room.free - unwritten)} bytes free, {need} are needed"
+            )
+        if room.other_device:
+            self._live.notices.warn(
+                f"{wish.directory} and the queue ({self._live.unit.root}) are on different file systems: each snapshot "
+                f"is copied once more; init(handover=...) puts the queue beside it",
+                kind="snapshot device",
+            )
+        copy = self._copy_for(wish.layout, need if room.in_memory else 0)
+        name = wish.name
+        if name in self._flying:
+            name = order.next_use(name, self._flying.keys())
+        job = self._live.handover.announce(f"{folder.path}/{name}", step=wish.step, name=wish.name)
+        if job is None:
+            self._free.append(copy)
+            raise Refused("ended", "the run has ended")
+        flight = Flight(name, wish.step, folder, copy, wish.files, dict(wish.facts), job)
+        self._flying[name] = flight
+        return flight
+
+    def _folder(self, directory: str) -> SessionFolder:
+        if directory not in self._folders:
+            lock = self._live.session.lock
+            run = self._live.path
+            owner = Owner(run, os.path.basename(run), lock.job, lock.session, lock.token, identity.own())
+            self._folders[directory] = SessionFolder(self._live.fs, directory, owner)
+        return self._folders[directory]
+
+    def _copy_for(self, layout: Layout, also: int) -> Any:
+        """Memory for one copy: what was used before, or new."""
+        for copy in list(self._free):
+            with suppress(ValueError):
+                self._free.remove(copy)
+                if copy.layout is layout:
+                    return copy
+                self._made.remove(copy)  # of another model: given back to the system
+        taken = sum(copy.layout.data_size for copy in self._made)
+        if self._made and taken + layout.data_size > _SPARE:
+            raise Refused("busy", "the last one is still being written")
+        left = memory_left()
+        if left is not None and layout.data_size + also > left:
+            raise Refused("memory", f"{layout.data_size + also} bytes of memory are needed, {left} are left")
+        copy = self._make(layout)
+        self._made.append(copy)
+        return copy
+
+    def submit(self, flight: Flight, stall: float) -> None:
+        """The copy stands: have it written and handed over."""
+        if not self._started:
+            threading.Thread(target=self._work, name="fsrun-snapshot", daemon=True).start()
+            self._started = True
+        self._queue.put(flight)
+        if self._live.job == ids.MAIN:
+            self._live.writer.add({STALL: stall}, flight.step)
+
+    def drop(self, flight: Flight) -> None:
+        """The copy failed: take everything back."""
+        self._release(flight)
+        self._flying.pop(flight.name, None)
+        self._live.handover.withdraw(flight.job)
+
+    def skip(self, step: int, kind: str, why: str) -> None:
+        """Count a snapshot that is not taken, and say why, once a kind."""
+        self._skipped += 1
+        self._live.notices.warn(
+            f"the snapshot of step {step} is skipped: {printable(why, 500)}; the training goes on, and further ones "
+            f"that are skipped for this reason are counted as {SKIPPED}",
+            kind=f"snapshot {kind}",
+        )
+        if self._live.job == ids.MAIN:
+            self._live.writer.add({SKIPPED: self._skipped}, step)
+
+    def say(self, message: str) -> None:
+        """Say something, once."""
+        self._live.notices.warn(message)
+
+    def _work(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            return  # a signal handler started another one
+        while True:
+            flight = self._queue.get()
+            try:
+                self._fly(flight)
+            except OSError as error:
+                kind = "space" if error.errno in _FULL else "error"
+                where = error.filename or flight.folder.path
+                self.skip(flight.step, kind, f"{where}: {error.strerror or error}")
+            except Exception as error:  # noqa: BLE001 - a thread that ends would silently end all snapshots
+                self.skip(flight.step, "error", repr(error))
+            finally:
+                self._release(flight)
+                self._flying.pop(flight.name, None)
+                if not flight.job.ended.is_set:
+                    self._live.handover.withdraw(flight.job)
+
+    def _fly(self, flight: Flight) -> None:
+        """Write one and hand it over; then its name here goes, so that nothing is held twice.
+
+        After a crash: what ``SessionFolder.write`` leaves, or the whole both here and in the queue.
+        """
+        live, layout = self._live, flight.copy.layout
+        flight.facts["created"] = rfc3339(live.clock.now_ns())
+        path = flight.folder.write(
+            flight.name,
+            _files(flight),
+            lambda sizes: manifest_of(layout, sizes, flight.facts),
+            live.handover.advance,
+        )
+        self._release(flight)
+        live.handover.arrive(flight.job)
+        while not flight.job.ended.wait(_ENDED_LOOK):
+            if live.handover.is_closed:
+                break
+        flight.folder.remove(path)
+
+    def _release(self, flight: Flight) -> None:
+        copy, flight.copy = flight.copy, None
+        if copy is not None:
+            self._free.append(copy)
+
+
+def _files(flight: Flight) -> Iterator[tuple[str, Data]]:
+    for shard in flight.copy.layout.shards:
+        yield shard.file, _shard_data(shard, flight.copy)
+    for name, data in {**index_file(flight.copy.layout), **flight.files}.items():
+        yield name, [data]
+
+
+def _shard_data(shard: Shard, copy: Copy) -> Iterator[memoryview | bytes]:
+    yield shard.header
+    yield from copy.data_of(shard)
+
+
+__all__ = ["Exporter", "Flight", "Refused", "Room", "Wish"]

@@ -1,0 +1,123 @@
+"""Whether there is room for one more snapshot: how many wait or are in use, disk space, memory.
+
+Does: looks, in a thread of its own, since each of these may hang with a file system and a trainer waits for the answer.
+Leaves to others: what follows from it (``exporter``).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+
+from fsrun.adapters.snapshots.folder import SessionFolder, sweep
+from fsrun.adapters.weights import MANIFEST
+from fsrun.core import cgroups, mounts
+from fsrun.disk.fs import FileSystem
+from fsrun.disk.store import Store
+from fsrun.run import places
+from fsrun.run.latch import Latch
+
+ANSWER_WAIT = 1.0
+"""Seconds that a trainer waits for the answer."""
+_IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a look has shown."""
+
+    waiting: frozenset[str] = frozenset()
+    """Snapshots of the run that wait or are in use, by the names of their entries."""
+    free: int = 0
+    """Bytes that can be written."""
+    in_memory: bool = False
+    """Whether what is written there takes memory."""
+    other_device: bool = False
+    """Whether the unit is on another file system, so that handing over means copying."""
+    error: str = ""
+    """Why nothing can be told."""
+
+
+class Looker:
+    """Looks at the unit of a run and at the folder that snapshots are written in, one look at a time."""
+
+    def __init__(self, fs: FileSystem, run_dir: str) -> None:
+        self._fs = fs
+        self._run_dir = run_dir
+        self._known: dict[str, bool] = {}
+        self._swept: set[str] = set()
+        self._asked: Latch | None = None
+
+    def look(self, folder: SessionFolder, unit: Store, need: int, wait: float = ANSWER_WAIT) -> Room:
+        """Look; what could not be told within ``wait`` seconds is an error. Never raises ``OSError``.
+
+        ``need``: bytes that are about to be written; what killed processes left is removed where less is free, and at
+        the first look.
+        """
+        if self._asked is not None and not self._asked.is_set:
+            return Room(error=f"{folder.directory} or {unit.root} still does not answer")
+        done, answer = Latch(), list[Room]()
+
+        def work() -> None:
+            try:
+                answer.append(self._look(folder, unit, need))
+            except OSError as error:
+                answer.append(Room(error=f"{error.filename or folder.directory}: {error.strerror or error}"))
+            except Exception as error:  # noqa: BLE001 - it is told as the reason
+                answer.append(Room(error=repr(error)))
+            finally:
+                done.set()
+
+        self._asked = done
+        threading.Thread(target=work, name="fsrun-snapshot-look", daemon=True).start()
+        if not done.wait(wait):
+            return Room(error=f"{folder.directory} or {unit.root} did not answer within {wait:g} s")
+        return answer[0]
+
+    def _look(self, folder: SessionFolder, unit: Store, need: int) -> Room:
+        free = folder.free()
+        if folder.directory not in self._swept or free < need:
+            sweep(self._fs, folder, self._run_dir)
+            self._swept.add(folder.directory)
+            free = folder.free()
+        names = {entry for entry, _ in places.look(unit).waiting} | {claim.entry for claim in places.claims(unit)}
+        waiting = frozenset(name for name in names if self._is_snapshot(unit, name))
+        other = os.stat(folder.directory).st_dev != os.stat(unit.root).st_dev
+        return Room(waiting, free, _is_in_memory(folder.directory), other)
+
+    def _is_snapshot(self, unit: Store, entry: str) -> bool:
+        """Whether an entry is a snapshot, by what its meta lists; other checkpoints do not count. Each is read once."""
+        if entry not in self._known:
+            meta = places.read_meta(unit, entry)
+            self._known[entry] = meta is not None and any(item.get("name") == MANIFEST for item in meta.files)
+        return self._known[entry]
+
+
+def _is_in_memory(path: str) -> bool:
+    text = _read("/proc/self/mountinfo")
+    mount = mounts.find_mount(text or "", os.path.realpath(path))
+    return mount is not None and mount.kind in _IN_MEMORY
+
+
+def memory_left() -> int | None:
+    """Bytes that this process may still take before somebody is killed for memory; None where nothing tells."""
+    facts = dict[str, int]()
+    for line in (_read("/proc/meminfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        number = value.split()[:1]
+        if number and number[0].isdigit():
+            facts[name] = int(number[0]) << 10
+    left = facts.get("MemAvailable")
+    usage = cgroups.read_usage(_read("/proc/self/cgroup") or "", _read, facts.get("MemTotal", 1 << 62))
+    if usage.memory_limit is not None and usage.memory is not None:
+        left = min(left if left is not None else 1 << 62, max(0, usage.memory_limit - usage.memory))
+    return left
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return None
