@@ -168,6 +168,14 @@ class Lock(Record):
     """This job hands checkpoints over for a trainer that does not: a side job's session keeps evaluators waiting."""
 
 
+def holder_of(lock: Lock | None) -> Holder:
+    """Who a lock says holds its session; one on "an unknown host", never proved dead, where it does not say."""
+    try:
+        return Holder.from_json(lock.holder if lock is not None else {})
+    except InvalidError:
+        return Holder(host="an unknown host")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End(Record):
     """``jobs/<job>.<n>.end``: session n was closed."""

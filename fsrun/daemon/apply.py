@@ -12,7 +12,7 @@ from typing import Any
 
 from fsrun.core import layout, reconcile
 from fsrun.core.reconcile import Action
-from fsrun.core.records import Holder
+from fsrun.core.records import Holder, holder_of
 from fsrun.core.sessions import beat_name
 from fsrun.core.timing import DEFAULT_TIMEOUT, Timing
 from fsrun.daemon.compacting import Compactor
@@ -24,7 +24,6 @@ from fsrun.disk.store import Store
 from fsrun.run import chain as steps
 from fsrun.run import markers
 from fsrun.run.check import repair
-from fsrun.run.succession import holder_of
 
 Done = tuple[str, dict[str, Any]]
 """What was done, in a word, and the facts of it."""

@@ -23,7 +23,7 @@ from typing import Any
 from fsrun.core import layout
 from fsrun.core.errors import FsrunError
 from fsrun.core.reconcile import Look, Observed
-from fsrun.core.records import Holder
+from fsrun.core.records import Holder, holder_of
 from fsrun.core.timing import DEFAULT_TIMEOUT, PROOF_INTERVAL, TIDY_INTERVAL
 from fsrun.daemon import scan
 from fsrun.daemon.apply import Hands
@@ -33,7 +33,6 @@ from fsrun.disk import identity
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.run.markers import marker_of
-from fsrun.run.succession import holder_of
 
 _NASCENT = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 10.0, 30.0)
 """When to look again at a folder that is about to become a run; then it is left to the next sweep."""

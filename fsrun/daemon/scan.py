@@ -14,7 +14,7 @@ from fsrun.core.errors import InvalidError, NotFoundError
 from fsrun.core.ids import MAIN
 from fsrun.core.queue import Claim
 from fsrun.core.reconcile import Inside, Look, Temporary
-from fsrun.core.records import Holder, Lock
+from fsrun.core.records import Holder, Lock, holder_of
 from fsrun.core.sessions import Chain
 from fsrun.disk import identity
 from fsrun.disk.clock import Clock
@@ -24,7 +24,6 @@ from fsrun.run import chain as steps
 from fsrun.run import places, views
 from fsrun.run.check.finding import Picture
 from fsrun.run.create import find_unit
-from fsrun.run.succession import holder_of
 
 Problem = Callable[[str, str], None]
 """``(path, what is wrong)``: told at each look; who is told says it once."""

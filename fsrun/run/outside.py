@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fsrun.core import layout
-from fsrun.core.errors import InvalidError
 from fsrun.core.ids import MAIN
 from fsrun.core.order import MainState, is_obeyed
-from fsrun.core.records import Holder, Lock
+from fsrun.core.records import Lock, holder_of
 from fsrun.core.timing import Timing
 from fsrun.disk import identity
 from fsrun.disk.fs import FileSystem
@@ -98,10 +97,7 @@ class OutsideQueue:
     def _is_dead(self, session: int) -> bool:
         """Whether the holder of main's open session is proved dead on this host; nobody may have closed it yet."""
         lock = chain.read_lock(self._held.store, MAIN, session)
-        try:
-            return lock is not None and identity.proved_dead(Holder.from_json(lock.holder), identity.own())
-        except InvalidError:
-            return False
+        return identity.proved_dead(holder_of(lock), identity.own())
 
     def is_finished(self) -> bool:
         """Whether FINISHED stands and is obeyed: evaluators may have ended."""

@@ -8,7 +8,6 @@ closing (``chain``), the steps (``moves``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from fsrun.core import layout, queue, sessions
 from fsrun.core.errors import InvalidError
 from fsrun.core.ids import MAIN
 from fsrun.core.queue import Claim
-from fsrun.core.records import Holder, Lock
+from fsrun.core.records import Holder, Lock, holder_of
 from fsrun.core.sessions import Chain, Watch
 from fsrun.core.states import OutcomeState, SessionState
 from fsrun.core.timing import DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT, Timing
@@ -115,7 +114,7 @@ class Recovery:
             return False  # Of a newer protocol: not ours to close.
         reason, beats = "", seen.beats_of(number, watch.token)
         verdict = watch.observe(started, ended, seen)
-        if lock is not None and identity.proved_dead(_holder(lock), self._me):
+        if lock is not None and identity.proved_dead(holder_of(lock), self._me):
             reason = "proved dead"
         elif verdict.may_close:
             reason, beats = "expired", verdict.beats
@@ -149,8 +148,3 @@ class Recovery:
         self._watches[(job, number)] = watch, lock
         return watch, lock
 
-
-def _holder(lock: Lock) -> Holder:
-    with suppress(InvalidError):
-        return Holder.from_json(lock.holder)
-    return Holder(host="an unknown host")

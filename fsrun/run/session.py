@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 
 from fsrun.core import layout, sessions
 from fsrun.core.errors import FsrunError, HeldError, NotFoundError
-from fsrun.core.records import End, Holder, Lock
+from fsrun.core.records import End, Holder, Lock, holder_of
 from fsrun.core.sessions import Chain, Standing
 from fsrun.core.timing import FINISH_WAIT, Timing
 from fsrun.disk import identity
@@ -30,7 +30,7 @@ from fsrun.disk.store import Store
 from fsrun.run import chain as steps
 from fsrun.run.chain import Counted, close_session
 from fsrun.run.latch import shared_lock
-from fsrun.run.succession import LIVE, Opening, Rival, holder_of
+from fsrun.run.succession import LIVE, Opening, Rival
 
 __all__ = ["Counted", "Session", "SessionListener", "close_session", "open_session"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from fsrun.core import codec, layout, sessions
-from fsrun.core.errors import HeldError, InvalidError
-from fsrun.core.records import Holder, Lock, rfc3339
+from fsrun.core.errors import HeldError
+from fsrun.core.records import Holder, Lock, holder_of, rfc3339
 from fsrun.core.sessions import Chain, VerdictKind, Watch
 from fsrun.core.timing import DEFAULT_TIMEOUT, LOST_RACE_PAUSE, MAX_TIMEOUT, MIN_TIMEOUT, Timing
 from fsrun.disk import identity
@@ -185,11 +185,3 @@ class Rival:
 
 def _bounded(timeout: float) -> Timing:
     return Timing(min(max(float(timeout), MIN_TIMEOUT), MAX_TIMEOUT))
-
-
-def holder_of(lock: Lock | None) -> Holder:
-    """Who a lock says holds the session; a word for it where that cannot be read."""
-    with suppress(InvalidError):
-        if lock is not None:
-            return Holder.from_json(lock.holder)
-    return Holder(host="an unknown host")

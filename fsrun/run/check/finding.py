@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from fsrun.core import codec, layout
 from fsrun.core.errors import InvalidError
-from fsrun.core.records import PROTOCOL, End, Holder, Lock, Record
+from fsrun.core.records import PROTOCOL, End, Holder, Lock, Record, holder_of
 from fsrun.core.sessions import Chain, look_all
 from fsrun.core.versions import refusal
 from fsrun.disk import identity
@@ -91,9 +91,7 @@ class Picture:
 
     def proved_dead(self, job: str, session: int) -> bool:
         """Whether the process of a session is certainly gone."""
-        lock = self.locks.get((job, session))
-        holder = None if lock is None else read_holder(lock)
-        return holder is not None and identity.proved_dead(holder, self.me)
+        return identity.proved_dead(holder_of(self.locks.get((job, session))), self.me)
 
     def is_over(self, job: str, session: int) -> bool:
         """Whether nothing alive holds what a session held: closed, and not gone on in later ones by ``continues``."""
@@ -136,14 +134,6 @@ class Picture:
         why = refusal(value)
         if why is not None:
             self.report("error", shown, VERSIONS, why, "read it with a newer fsrun; this one does not write to it")
-
-
-def read_holder(lock: Lock) -> Holder | None:
-    """Return the holder in a lock, or None where it is not one."""
-    try:
-        return Holder.from_json(lock.holder)
-    except InvalidError:
-        return None
 
 
 def take_picture(fs: FileSystem, path: str, me: Holder | None = None) -> Picture:

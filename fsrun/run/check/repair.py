@@ -11,6 +11,7 @@ from contextlib import suppress
 from fsrun.core import layout, queue
 from fsrun.core.errors import HeldError
 from fsrun.core.queue import Claim
+from fsrun.core.records import holder_of
 from fsrun.core.states import SessionState
 from fsrun.core.timing import Timing
 from fsrun.disk import identity
@@ -18,7 +19,7 @@ from fsrun.disk.clock import SystemClock
 from fsrun.disk.store import Store
 from fsrun.run import chain as chains
 from fsrun.run import views
-from fsrun.run.check.finding import Picture, read_holder
+from fsrun.run.check.finding import Picture
 from fsrun.run.moves import Moves
 from fsrun.run.outside import Outside
 from fsrun.run.places import known_facts, read_outcome
@@ -29,8 +30,8 @@ def close_dead(picture: Picture, job: str, session: int) -> None:
     """Put the end of an open session whose process is proved dead. After a crash: it is open still, or closed."""
     now = chains.look(picture.fs, picture.path, job)
     lock = chains.read_lock(picture.store, job, session)
-    holder = read_holder(lock) if lock else None
-    if lock is None or holder is None or now.closed or now.highest != session:
+    holder = holder_of(lock)
+    if lock is None or now.closed or now.highest != session:
         return
     if not identity.proved_dead(holder):
         raise HeldError(f"{picture.path}: session {session} of job {job} is held by {holder}; end that process first")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fsrun.core import codec, ids, layout
-from fsrun.core.records import End, Lock
+from fsrun.core.records import End, Lock, holder_of
 from fsrun.core.sessions import Chain, leftovers
-from fsrun.run.check.finding import Fix, Picture, read_holder
+from fsrun.run.check.finding import Fix, Picture
 from fsrun.run.check.repair import close_dead, remove_name, rewrite_view
 
 _SPOILED = "the chain was changed by hand; readers follow the highest lock"
@@ -108,7 +108,7 @@ def _check_beats(picture: Picture, chain: Chain) -> None:
         picture.report("error", lock, "9", f"its session has more than one beat: {names}", "one process beats, once")
     if picture.proved_dead(job, highest):
         fix = Fix(1, "close it as crashed", lambda: close_dead(picture, job, highest))
-        message = f"is open, and {read_holder(top)} is proved dead"
+        message = f"is open, and {holder_of(top)} is proved dead"
         picture.report("warning", lock, "4.4", message, "start the job again, or fsrun check --fix", fix=fix)
     elif not own:
         message = "is open without a beat: its process died between two steps, or a beat was removed by hand"
