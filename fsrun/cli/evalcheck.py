@@ -7,24 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 
 from fsrun.cli import evalplace
 from fsrun.cli.text import clean, say
 from fsrun.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from fsrun.adapters.fleet import FleetSettings
-
-_PYTHON_LIMIT = 60.0
-_LOOK_FOR = (
-    "import importlib.util as u, importlib.metadata as m, json;"
-    "print(json.dumps({n: (m.version(d) if u.find_spec(n) else None) for n, d in %r}))"
-)
 
 
 def check(place: evalplace.Place, environment: Mapping[str, str]) -> int:
@@ -35,7 +24,7 @@ def check(place: evalplace.Place, environment: Mapping[str, str]) -> int:
         return _check_own(place, environment)
     if place.kind == "engines" or place.options["eval_engines"]:
         return _check_engines(place, environment)
-    return _check_fleet(evalplace.fleet_settings(place.options, {}), place.options["eval_hf_dir"], environment)
+    return _check_fleet(place, environment)
 
 
 def _check_own(place: evalplace.Place, environment: Mapping[str, str]) -> int:
@@ -77,38 +66,27 @@ def _check_engines(place: evalplace.Place, environment: Mapping[str, str]) -> in
     return _end([(finding.level, finding.text) for finding in found])
 
 
-def _check_fleet(settings: FleetSettings, folder: str | None, environment: Mapping[str, str]) -> int:
+def _check_fleet(place: evalplace.Place, environment: Mapping[str, str]) -> int:
     """What can be known of a fleet without starting it."""
     from fsrun.adapters.fleet.settings import gpu_groups, python_of
 
-    found = [_packages(python_of(settings), settings.router_command)]
+    settings = evalplace.fleet_settings(place.options, {}, environment)
+    found: list[tuple[str, str]] = []
+    evaluator = evalplace.make(place, {}, environment)
     try:
+        evaluator_check = getattr(evaluator, "check", None)
+        if evaluator_check is not None:
+            evaluator_check()
+        found.append(("ok", f"{python_of(settings)} has SGLang and {settings.router_command}"))
         groups = gpu_groups(settings, environment.get("CUDA_VISIBLE_DEVICES"))
         found.append(("ok", f"GPUs of the engines: {'; '.join(groups)}"))
     except UsageError as error:
         found.append(("fault", str(error)))
-    if folder is not None:
-        found.append(_folder(folder))
+    finally:
+        evaluator.close()
+    if place.options["eval_hf_dir"] is not None:
+        found.append(_folder(place.options["eval_hf_dir"]))
     return _end(found)
-
-
-def _packages(python: str, router: str) -> tuple[str, str]:
-    """Whether the engines' Python has SGLang and the router."""
-    import orjson
-
-    wanted = [("sglang", "sglang")]
-    wanted += {"sglang-router": [("sglang_router", "sglang-router")], "smg": [("smg", "smg")]}.get(router, [])
-    try:
-        ran = subprocess.run(
-            [python, "-c", _LOOK_FOR % (wanted,)], capture_output=True, timeout=_PYTHON_LIMIT, check=True
-        )
-        versions = orjson.loads(ran.stdout)
-    except (OSError, subprocess.SubprocessError, orjson.JSONDecodeError) as error:
-        return "fault", f"{python}: cannot be asked for its packages: {error}"
-    missing = [name for name, version in versions.items() if version is None]
-    if missing:
-        return "fault", f"{python} has no {' and no '.join(missing)}; --sglang-python names the Python that has them"
-    return "ok", f"{python}: {', '.join(f'{name} {version}' for name, version in versions.items())}"
 
 
 def _folder(folder: str) -> tuple[str, str]:

@@ -6,11 +6,10 @@ recorded of the plan. Leaves to others: evaluating (``adapters``), the loop over
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from fsrun.cli.evaloptions import DATA_OPTIONS, FLEET_OPTIONS, PLAN_OPTIONS, SET_OPTIONS
 from fsrun.cli.text import clean
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from fsrun.adapters.planning import Planned
 
 API_KEY = "FSRUN_EVAL_API_KEY"
+PYTHON = "FSRUN_SGLANG_PYTHON"
 _PLACES = {
     "function": "--function",
     "line": "--command",
@@ -111,7 +111,9 @@ def _plan(options: Mapping[str, Any]) -> Planned:
     return planning.make(sources, said, shared)
 
 
-def fleet_settings(options: Mapping[str, Any], config: Mapping[str, Any]) -> FleetSettings:
+def fleet_settings(
+    options: Mapping[str, Any], config: Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> FleetSettings:
     """``config``: what the trainer recorded."""
     from fsrun.adapters import flags
     from fsrun.adapters.fleet import FleetSettings
@@ -129,7 +131,7 @@ def fleet_settings(options: Mapping[str, Any], config: Mapping[str, Any]) -> Fle
         num_gpus=options["eval_num_gpus"] or 0,
         gpus_per_engine=options["eval_num_gpus_per_engine"] or 1,
         urls=tuple(options["eval_engines"]),
-        sglang_python=options["sglang_python"],
+        sglang_python=options["sglang_python"] or (environment or {}).get(PYTHON),
         sglang_args=arguments,
         **more,
     )
@@ -152,8 +154,10 @@ def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]
         from fsrun.adapters.engines import EnginesEvaluator
 
         return EnginesEvaluator(plan, options["engines"], options["router"], api_key=key, limit=options["time_limit"])
-    module = importlib.import_module("fsrun.adapters.fleet.evaluator")
-    return cast("Evaluator", module.FleetEvaluator(plan, fleet_settings(options, config)))
+    from fsrun.adapters.fleet.evaluator import FleetEvaluator
+
+    settings = fleet_settings(options, config, environment)
+    return FleetEvaluator(plan, settings, limit=options["time_limit"], api_key=key)
 
 
 def to_config(place: Place, config: Mapping[str, Any]) -> dict[str, Any]:
