@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from fsrun.adapters import measure, tokens
-from fsrun.adapters.evaluation import EvaluationError, Request, Result
+from fsrun.adapters.evaluation import EvaluationError, Request, Result, SkipEvaluation
 from fsrun.adapters.fleet import loading
 from fsrun.adapters.fleet.loading import Snapshot
 from fsrun.adapters.fleet.processes import Processes
@@ -100,8 +101,12 @@ class FleetEvaluator:
         """Return the scores of an entry; raises ``EvaluationError``."""
         try:
             return self._runner.run(self._limited(request))
-        except OSError as error:
-            raise EvaluationError(f"the fleet cannot be kept: {error}") from error
+        except (EvaluationError, SkipEvaluation):
+            raise
+        except Exception as error:  # noqa: BLE001 an outcome of its entry, whatever it is: the next is evaluated
+            what = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+            told = {"type": type(error).__name__, "message": str(error)[:2000], "traceback": traceback.format_exc()}
+            raise EvaluationError(f"the fleet failed: {what}", told) from error
 
     def close(self) -> None:
         """End engines and router; returns when nothing of them is left."""
