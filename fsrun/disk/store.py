@@ -23,6 +23,22 @@ NO_LINKS = frozenset(
 _BUSY = frozenset({errno.ENOTEMPTY, errno.EBUSY, errno.EEXIST})
 
 
+def is_same(fs: FileSystem, first: str | int, second: str) -> bool | None:
+    """Whether a path, or an open file, is the file at another path; None where that cannot be asked.
+
+    What tells after an error whether a link was made although the reply was lost (protocol.md 7).
+    """
+    try:
+        there = fs.stat(second)
+        if isinstance(first, int):
+            opened = os.fstat(first)
+            return (opened.st_dev, opened.st_ino) == (there.device, there.inode)
+        mine = fs.stat(first)
+        return (mine.device, mine.inode) == (there.device, there.inode)
+    except OSError:
+        return None
+
+
 class Store:
     """Publishes below one folder, under hidden names that carry a job and a session."""
 
@@ -99,11 +115,8 @@ class Store:
 
         Both names then show one inode. Where that cannot be asked, the bytes tell: they hold a token, or make no odds.
         """
-        try:
-            mine, there = self.fs.stat(temp), self.fs.stat(target)
-            return (mine.device, mine.inode) == (there.device, there.inode)
-        except OSError:
-            pass
+        if (same := is_same(self.fs, temp, target)) is not None:
+            return same
         try:
             return self.fs.read(target) == data
         except OSError as error:

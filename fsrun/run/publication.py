@@ -14,7 +14,7 @@ from typing import Any
 from fsrun.core import layout, order
 from fsrun.core.records import Meta, rfc3339
 from fsrun.disk.clock import Clock
-from fsrun.disk.store import NO_LINKS, Store
+from fsrun.disk.store import NO_LINKS, Store, is_same
 from fsrun.run import staging
 from fsrun.run.latch import Latch
 from fsrun.run.places import reserve
@@ -102,21 +102,13 @@ class Publication:
                     return False
                 fs.rename(temp, target)
                 return True
-            if not self._same(temp, target):
+            if not is_same(fs, temp, target):
                 if isinstance(error, FileExistsError):
                     return False
                 raise
         with suppress(OSError):
             fs.unlink(temp)
         return True
-
-    def _same(self, temp: str, target: str) -> bool:
-        """Whether a link that was reported as failed has happened."""
-        try:
-            mine, there = self._unit.fs.stat(temp), self._unit.fs.stat(target)
-        except OSError:
-            return False
-        return (mine.device, mine.inode) == (there.device, there.inode)
 
     def _rename_in(self, job: Job) -> bool:
         assert job.staged is not None

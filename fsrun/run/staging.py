@@ -16,7 +16,7 @@ from typing import Any
 
 from fsrun.core import layout
 from fsrun.disk.fs import FileSystem
-from fsrun.disk.store import NO_LINKS, Store
+from fsrun.disk.store import NO_LINKS, Store, is_same
 from fsrun.run import fingerprint
 
 _OPEN_FILES = "/proc/self/fd"
@@ -236,20 +236,12 @@ class Source:
             if error.errno in NO_LINKS:
                 self._refused = error.errno != errno.EMLINK
                 return False
-            if not self._is(opened, target):
+            if not is_same(self.fs, opened, target):
                 raise
-        if self._linked_by_descriptor or self._is(opened, target):
+        if self._linked_by_descriptor or is_same(self.fs, opened, target):
             return True
         self.fs.unlink(target)
         return False
-
-    def _is(self, opened: int, target: str) -> bool:
-        """Whether ``target`` is the open file."""
-        try:
-            mine, there = os.fstat(opened), self.fs.stat(target)
-        except OSError:
-            return False
-        return (mine.st_dev, mine.st_ino) == (there.device, there.inode)
 
 
 def discard(fs: FileSystem, staged: Staged) -> None:
