@@ -34,34 +34,63 @@ _FILE_WIDTH = 90
 @click.command(short_help="Try it: train and evaluate on real images.")
 @click.option("--crash", is_flag=True, help="Kill the evaluator halfway (SIGKILL) and start it again.")
 @click.option("--torch", is_flag=True, help="Train a network of torch instead of scikit-learn's own.")
+@click.option("--generate", is_flag=True, help="Teach a transformer to add; an engine of SGLang evaluates it.")
+@click.option("--sglang-python", metavar="PATH",
+              help="With --generate: a Python that has SGLang.  [default: $FSRUN_SGLANG_PYTHON]")  # fmt: skip
 @click.option("--root", metavar="DIR", help="Folder of all runs.  [default: $FSRUN_ROOT, else ./runs]")
 @click.option(
     "--epochs", type=click.IntRange(4, 10_000), default=Plan().epochs, show_default=True, metavar="N",
     help="Passes over the training images.",
 )  # fmt: skip
-def command(crash: bool, torch: bool, root: str | None, epochs: int) -> int:
+def command(crash: bool, torch: bool, generate: bool, sglang_python: str | None, root: str | None, epochs: int) -> int:
     """Train a small network on 1,797 images of handwritten digits, which scikit-learn brings along.
 
     One process trains and hands over checkpoints; a second one evaluates each of them on held-out images. At the end
     stand both curves on one axis, the best checkpoint, and where the files are. With --crash the evaluator is killed
     while it holds a checkpoint, and started again: every checkpoint is still evaluated and counted once.
 
+    With --generate a small transformer learns to add two-digit numbers, and a fleet of one SGLang engine on the CPU
+    answers held-out sums with snapshot after snapshot; transformers then has to give the same answers.
+
     Exit code 0: everything was as said, checked against the files. 1: something was not.
     """
-    _require(torch)
+    python = _engine_python(sglang_python, crash=crash, torch=torch) if generate else None
+    if python is None:
+        if sglang_python is not None:
+            raise UsageError("--sglang-python goes with --generate")
+        _require(torch)
     from rich.console import Console
 
+    from fsrun.cli.demo.sums import plan as sums
     from fsrun.run.create import locate, new_run_id
     from fsrun.run.roots import ROOT_VARIABLE
 
     now = time.time_ns()
-    where = locate(root, PROJECT, new_run_id(now), os.environ, now)
+    where = locate(root, PROJECT if python is None else sums.PROJECT, new_run_id(now), os.environ, now)
     _make(where.root)
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_FILE_WIDTH)
     listed = None if root is None and not os.environ.get(ROOT_VARIABLE) else where.root
+    if python is not None:
+        from fsrun.cli.demo.sums.play import play
+
+        return play(console, where, sums.SumsPlan(), python, listed)
     return _play(console, where, Plan(epochs), torch=torch, crash=crash, listed=listed)
+
+
+def _engine_python(given: str | None, *, crash: bool, torch: bool) -> str:
+    """The Python that has SGLang; says in one line what is missing before anything is started."""
+    from fsrun.cli.demo.sums import play
+
+    if crash or torch:
+        raise UsageError("--generate is a demo of its own: give it without --crash and --torch")
+    missing = play.missing()
+    if missing:
+        pip = f"{shlex.quote(sys.executable)} -m pip install"
+        extras = f"{_source()}[demo,torch,sglang]"
+        raise FsrunError(f"fsrun demo --generate needs {', '.join(missing)}: {pip} {shlex.quote(extras)}")
+    return play.find_python(given, dict(os.environ), _checkout())
 
 
 def _require(torch: bool) -> None:
@@ -84,7 +113,7 @@ def _source() -> str:
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
 
-    checkout = os.path.dirname(os.path.dirname(os.path.abspath(fsrun.__file__)))
+    checkout = _checkout()
     if os.path.isfile(os.path.join(checkout, "tools", "demo")):
         return checkout
     with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
@@ -92,6 +121,11 @@ def _source() -> str:
         if origin.scheme == "file":
             return unquote(origin.path)
     return "/path/to/checkout"
+
+
+def _checkout() -> str:
+    """The folder that this package stands in."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(fsrun.__file__)))
 
 
 def _can_plot() -> bool:
@@ -114,12 +148,12 @@ def _make(root: str) -> None:
 def _play(console: Console, where: Location, plan: Plan, *, torch: bool, crash: bool, listed: str | None) -> int:
     """Run both processes to their end and report. ``listed``: the root that ``ls`` has to be told."""
     from fsrun.cli.demo import claims, progress, report
-    from fsrun.cli.demo.jobs import Jobs
+    from fsrun.cli.demo.jobs import DigitJobs
 
     started = time.monotonic()
     report.print_start(console, where.path, plan)
     try:
-        with Jobs(where.root, where.run, plan, torch=torch) as jobs, progress.make(console, plan) as shown:
+        with DigitJobs(where.root, where.run, plan, torch=torch) as jobs, progress.make(console, plan) as shown:
             killed = _watch(jobs, where.path, plan, shown, crash)
     except BaseException:
         console.print("Stopped; both processes have ended.")

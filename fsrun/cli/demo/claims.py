@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fsrun.cli.demo.plan import BEST, Plan
+from fsrun.cli.demo.plan import BEST, Plan, Steps
 from fsrun.core import layout
 from fsrun.core.ids import MAIN, is_entry
 from fsrun.core.queue import Claim
@@ -33,8 +33,9 @@ class Checked:
 class Evidence:
     """The files of a run, read once."""
 
-    def __init__(self, path: str, now_ns: int) -> None:
+    def __init__(self, path: str, now_ns: int, score: str = BEST) -> None:
         fs = LocalFileSystem()
+        self.score = score
         self.path = path
         self.reader = RunReader(path)
         self.outcomes = read_evals(fs, path)
@@ -52,33 +53,34 @@ class Evidence:
 
     def best(self) -> dict[str, Any] | None:
         """The outcome with the highest score, of equal ones the earliest."""
-        return max(self.done, key=lambda o: (o["scores"].get(BEST, float("-inf")), -(o["step"] or 0)), default=None)
+        return max(
+            self.done, key=lambda o: (o["scores"].get(self.score, float("-inf")), -(o["step"] or 0)), default=None
+        )
 
 
 def check(evidence: Evidence, plan: Plan, killed: list[Claim] | None) -> Iterator[Checked]:
     """Yield every claim of the demo. ``killed``: what the evaluators held that were killed; None: none was to be."""
-    yield _handed_over(evidence, plan)
-    yield _evaluated_once(evidence)
-    yield _counted_once(evidence, plan)
+    yield handed_over(evidence, plan)
+    yield evaluated_once(evidence)
+    yield counted_once(evidence, plan)
     if killed is not None:
         yield _lost_and_retried(evidence, killed)
-    yield _nothing_left(evidence)
+    yield nothing_left(evidence)
     yield _best_kept(evidence)
-    yield _trained(evidence, plan)
-    yield _ended(evidence)
-    errors = [
-        f"{finding.file}: {finding.message}" for finding in check_run(evidence.path) if finding.severity == "error"
-    ]
-    yield Checked("the run folder is valid (fsrun check)", not errors, "; ".join(errors[:3]))
+    yield trained(evidence, plan)
+    yield ended(evidence)
+    yield valid(evidence)
 
 
-def _handed_over(evidence: Evidence, plan: Plan) -> Checked:
+def handed_over(evidence: Evidence, plan: Steps) -> Checked:
+    """Each checkpoint of the plan has its meta."""
     steps = sorted(step for step in evidence.handed_over.values() if step is not None)
     text = f"{len(plan.checkpoint_steps)} checkpoints were handed over, at their steps"
     return Checked(text, steps == list(plan.checkpoint_steps), f"meta/ has steps {steps}")
 
 
-def _evaluated_once(evidence: Evidence) -> Checked:
+def evaluated_once(evidence: Evidence) -> Checked:
+    """Each has one outcome done, as its last."""
     counts = Counter(outcome["entry"] for outcome in evidence.done)
     wrong = {name: counts[name] for name in counts.keys() | evidence.handed_over.keys() if counts[name] != 1}
     last = {outcome["entry"]: outcome for outcome in sorted(evidence.outcomes, key=lambda o: o["attempt"])}
@@ -86,14 +88,14 @@ def _evaluated_once(evidence: Evidence) -> Checked:
     return Checked("each was evaluated: one outcome done, as its last attempt", not wrong, f"evals/ has {wrong}")
 
 
-def _counted_once(evidence: Evidence, plan: Plan) -> Checked:
+def counted_once(evidence: Evidence, plan: Steps) -> Checked:
     """Whatever was logged, the reader has one point a checkpoint, with the value of its outcome."""
-    steps, values = evidence.reader.series(BEST)
+    steps, values = evidence.reader.series(plan.best)
     points = list(zip(steps.tolist(), values.tolist(), strict=True))
-    stored = evidence.reader.scalars([BEST], all=True).num_rows
-    expected = [(outcome["step"], outcome["scores"].get(BEST)) for outcome in evidence.done]
+    stored = evidence.reader.scalars([plan.best], all=True).num_rows
+    expected = [(outcome["step"], outcome["scores"].get(plan.best)) for outcome in evidence.done]
     holds = points == expected and len(points) == stored == len(plan.checkpoint_steps)
-    text = f"each was counted once: {BEST} has {len(plan.checkpoint_steps)} points, the values of those outcomes"
+    text = f"each was counted once: {plan.best} has {len(plan.checkpoint_steps)} points, the values of those outcomes"
     return Checked(text, holds, f"there are {len(points)} points of {stored} stored: {points}")
 
 
@@ -107,7 +109,8 @@ def _lost_and_retried(evidence: Evidence, killed: list[Claim]) -> Checked:
     return Checked(f"{counted} lost with the killed evaluator ({attempts}) and made again", holds, f"lost: {lost}")
 
 
-def _nothing_left(evidence: Evidence) -> Checked:
+def nothing_left(evidence: Evidence) -> Checked:
+    """Nothing waits, is claimed or was given up."""
     queue = evidence.queue
     left = {"waiting": queue.waiting, "claimed": queue.claimed, "failed": queue.failed}
     left = {name: found for name, found in left.items() if found}
@@ -124,12 +127,22 @@ def _best_kept(evidence: Evidence) -> Checked:
     return Checked(text, there and evidence.kept == [best["entry"]], f"best/ has {evidence.kept}")
 
 
-def _trained(evidence: Evidence, plan: Plan) -> Checked:
+def trained(evidence: Evidence, plan: Steps) -> Checked:
+    """The trainer logged every step."""
     steps, _ = evidence.reader.series("train/loss", job=MAIN)
     holds = steps.tolist() == list(range(1, plan.steps + 1))
     return Checked(f"train/loss has {plan.steps} points, one a step", holds, f"there are {len(steps)}")
 
 
-def _ended(evidence: Evidence) -> Checked:
+def ended(evidence: Evidence) -> Checked:
+    """Both jobs closed their sessions as finished."""
     ends = {job["job"]: job["status"] if job["closed"] else "open" for job in evidence.jobs}
     return Checked("both jobs ended as finished", ends == {MAIN: "finished", "eval": "finished"}, f"they are {ends}")
+
+
+def valid(evidence: Evidence) -> Checked:
+    """What ``fsrun check`` says of the run."""
+    errors = [
+        f"{finding.file}: {finding.message}" for finding in check_run(evidence.path) if finding.severity == "error"
+    ]
+    return Checked("the run folder is valid (fsrun check)", not errors, "; ".join(errors[:3]))

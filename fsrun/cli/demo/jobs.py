@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -32,8 +33,9 @@ class Jobs:
     After a crash of this process: the trainer trains to its end, the evaluator ends after it.
     """
 
-    def __init__(self, root: str, run_id: str, plan: Plan, *, torch: bool) -> None:
-        self._root, self._run_id, self._plan, self._torch = root, run_id, plan, torch
+    def __init__(self, root: str, run_id: str, environment: Mapping[str, str] | None = None) -> None:
+        """``environment``: more variables for both; what is set already counts before them."""
+        self._root, self._run_id, self._environment = root, run_id, dict(environment or {})
         self._folder = tempfile.TemporaryDirectory(prefix="fsrun-demo-", ignore_cleanup_errors=True)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -56,22 +58,15 @@ class Jobs:
 
     def start_trainer(self) -> None:
         """Start the training, which creates the run."""
-        checkpoints = os.path.join(self._folder.name, "checkpoints")
-        os.mkdir(checkpoints)
-        arguments = ["-m", "fsrun.cli.demo.train", "--root", self._root, "--run", self._run_id]
-        arguments += ["--checkpoints", checkpoints, "--epochs", str(self._plan.epochs)]
-        self._start("trainer", arguments + ["--torch"] * self._torch)
+        raise NotImplementedError
 
     def start_evaluator(self) -> None:
         """Start ``fsrun eval`` as a user would; it waits for the run to appear."""
-        function = os.path.join(os.path.dirname(os.path.abspath(__file__)), "evaluate.py") + ":evaluate"
-        arguments = ["-m", "fsrun", "eval", f"{PROJECT}/{self._run_id}", "--root", self._root]
-        arguments += ["--function", function, "--best", f"max:{BEST}", "--wait", "1m", "--linger", "1m"]
-        self._start("evaluator", arguments)
+        raise NotImplementedError
 
     def _start(self, name: str, arguments: list[str]) -> None:
         # One thread each leaves the other process its core; RANK: a launcher's variables are not meant for the demo.
-        environment = {TIMEOUT_VARIABLE: TIMEOUT, **dict.fromkeys(_ONE_THREAD, "1"), **os.environ}
+        environment = {TIMEOUT_VARIABLE: TIMEOUT, **dict.fromkeys(_ONE_THREAD, "1"), **self._environment, **os.environ}
         environment |= {"RANK": "0", "WORLD_SIZE": "1", "PYTHONUNBUFFERED": "1"}
         with open(self._log(name), "ab") as log:
             # A session of its own: Ctrl-C reaches this process alone, which then ends both in order.
@@ -113,3 +108,26 @@ class Jobs:
         for process in living:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
+
+
+class DigitJobs(Jobs):
+    """The training on images, and its evaluation by a function."""
+
+    def __init__(self, root: str, run_id: str, plan: Plan, *, torch: bool) -> None:
+        super().__init__(root, run_id)
+        self._plan, self._torch = plan, torch
+
+    def start_trainer(self) -> None:
+        """Start the training, which creates the run."""
+        checkpoints = os.path.join(self._folder.name, "checkpoints")
+        os.mkdir(checkpoints)
+        arguments = ["-m", "fsrun.cli.demo.train", "--root", self._root, "--run", self._run_id]
+        arguments += ["--checkpoints", checkpoints, "--epochs", str(self._plan.epochs)]
+        self._start("trainer", arguments + ["--torch"] * self._torch)
+
+    def start_evaluator(self) -> None:
+        """Start ``fsrun eval`` as a user would; it waits for the run to appear."""
+        function = os.path.join(os.path.dirname(os.path.abspath(__file__)), "evaluate.py") + ":evaluate"
+        arguments = ["-m", "fsrun", "eval", f"{PROJECT}/{self._run_id}", "--root", self._root]
+        arguments += ["--function", function, "--best", f"max:{BEST}", "--wait", "1m", "--linger", "1m"]
+        self._start("evaluator", arguments)

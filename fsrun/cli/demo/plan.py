@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 PROJECT = "digits"
 TRAIN_IMAGES = 1437
@@ -16,11 +17,35 @@ BEST = "eval/acc"
 """The best checkpoint is the one with the highest value of this scalar."""
 
 
+class Steps(Protocol):
+    """What all demos have: steps, some of which are evaluated, and a score."""
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        ...
+
+    @property
+    def checkpoint_steps(self) -> tuple[int, ...]:
+        """Steps that are evaluated."""
+        ...
+
+    @property
+    def best(self) -> str:
+        """The score that is shown."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A training of ``epochs`` passes over the training images."""
 
     epochs: int = 72
+
+    @property
+    def best(self) -> str:
+        """The score that is shown, and that says which checkpoint is the best."""
+        return BEST
 
     @property
     def steps_per_epoch(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from fsrun.cli.demo.plan import Plan
+from fsrun.cli.demo.plan import Steps
 from fsrun.cli.demo.watch import Seen
 from fsrun.cli.text import number
 
@@ -34,7 +34,7 @@ class Progress(Protocol):
         ...
 
 
-def make(console: Console, plan: Plan) -> Progress:
+def make(console: Console, plan: Steps) -> Progress:
     """Return bars for a terminal that can draw them, else lines."""
     if console.is_terminal and not console.is_dumb_terminal:
         return Bars(console, plan)
@@ -44,7 +44,7 @@ def make(console: Console, plan: Plan) -> Progress:
 class Lines:
     """One line for each checkpoint that was evaluated."""
 
-    def __init__(self, console: Console, plan: Plan) -> None:
+    def __init__(self, console: Console, plan: Steps) -> None:
         self._console = console
         self._plan = plan
         self._shown = 0
@@ -63,7 +63,8 @@ class Lines:
         for outcome in seen.done[self._shown :]:
             self._shown += 1
             count = f"{self._shown} of {len(self._plan.checkpoint_steps)}"
-            self.say(f"evaluated {outcome['entry']} ({count}): {_score(outcome)}; training is at step {seen.step}")
+            score = _score(outcome, self._plan.best)
+            self.say(f"evaluated {outcome['entry']} ({count}): {score}; training is at step {seen.step}")
         if seen.step >= self._plan.steps and not self._trained:
             self._trained = True
             self.say(f"training is done: {self._plan.steps} steps")
@@ -77,7 +78,7 @@ class Lines:
 class Bars:
     """A bar for training steps and one for evaluated checkpoints."""
 
-    def __init__(self, console: Console, plan: Plan) -> None:
+    def __init__(self, console: Console, plan: Steps) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
@@ -85,6 +86,7 @@ class Bars:
         if console.width >= _NOTE_WIDTH:
             columns.append(TextColumn("{task.fields[note]}"))
         self._progress = RichProgress(*columns, console=console, expand=True)
+        self._best = plan.best
         self._training = self._progress.add_task("training steps", total=plan.steps, note="")
         self._evaluation = self._progress.add_task(
             "evaluated checkpoints", total=len(plan.checkpoint_steps), note="waiting for the first one"
@@ -104,7 +106,7 @@ class Bars:
         self._progress.update(self._training, completed=seen.step)
         if seen.done:
             newest = seen.done[-1]
-            note = f"{_score(newest)} at step {newest['step']}"
+            note = f"{_score(newest, self._best)} at step {newest['step']}"
             self._progress.update(self._evaluation, completed=len(seen.done), note=note)
 
     def say(self, text: str) -> None:
@@ -112,5 +114,5 @@ class Bars:
         self._progress.console.print(text)
 
 
-def _score(outcome: dict[str, Any]) -> str:
-    return f"eval/acc {number(outcome['scores'].get('eval/acc'))}"
+def _score(outcome: dict[str, Any], best: str) -> str:
+    return f"{best} {number(outcome['scores'].get(best))}"

@@ -63,12 +63,12 @@ def _cells(outcome: dict[str, Any], train: dict[int, float]) -> dict[str, str]:
     }
 
 
-def plot(evidence: Evidence, console: Console) -> str:
+def plot(evidence: Evidence, console: Console, names: Sequence[str] = ("acc", "loss")) -> str:
     """Accuracy and loss of both processes, one below the other on the same axis of training steps."""
     utf = "utf" in console.encoding.lower()
     colours = console.is_terminal and console.color_system is not None
     width = min(console.width, _PLOT_WIDTH)
-    pictures = [_picture(evidence, name, width, "braille" if utf else ".", colours) for name in ("acc", "loss")]
+    pictures = [_picture(evidence, name, width, "braille" if utf else ".", colours) for name in names]
     text = "\n".join(pictures)
     return text if utf else text.translate(_ASCII)
 
@@ -114,6 +114,11 @@ def print_result(console: Console, evidence: Evidence, checked: Sequence[Checked
     if best is not None:
         score = best["scores"].get(BEST, float("nan"))
         console.print(f"Best checkpoint: {best['entry']}, step {best['step']}, {BEST} {score:.4f}\n")
+    print_checked(console, checked)
+
+
+def print_checked(console: Console, checked: Sequence[Checked]) -> None:
+    """Print what was checked, with what was found where it does not hold."""
     console.print("Checked against the files of the run:")
     for claim in checked:
         mark = "ok " if claim.holds else "NO "
