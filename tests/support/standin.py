@@ -14,6 +14,7 @@ without end), ``redirect`` (307).
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections import deque
@@ -335,11 +336,13 @@ def reply(value: Any, status: int = 200) -> web.Response:
 
 
 def main() -> None:
-    """An engine by itself, until its standard input ends; ``python -m support.standin [DELAY]``."""
+    """An engine by itself, until its standard input ends. STANDIN_WORDS and STANDIN_DELAY: of each answer."""
 
     async def serve() -> None:
-        engine = Engine(context=None)
-        engine.delay = float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
+        words = int(os.environ.get("STANDIN_WORDS", "1"))
+        text = "word " * (words - 1) + "42"
+        engine = Engine(context=None, say=lambda ids, sampling: text)
+        engine.delay = float(os.environ.get("STANDIN_DELAY", "0"))
         async with engine:
             print(engine.url, flush=True)
             ended = asyncio.Event()
