@@ -91,14 +91,17 @@ def _check_fleet(place: evalplace.Place, environment: Mapping[str, str]) -> int:
 
 def _folder(folder: str) -> tuple[str, str]:
     """Whether snapshots can stand in a folder."""
+    there = os.path.abspath(folder)
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
     try:
-        os.makedirs(folder, exist_ok=True)
-        space = os.statvfs(folder)
+        space = os.statvfs(there)
     except OSError as error:
         return "fault", f"--eval-hf-dir {folder}: {error.strerror or error}"
-    if not os.access(folder, os.R_OK | os.X_OK):
-        return "fault", f"--eval-hf-dir {folder}: cannot be read by this user"
-    return "ok", f"{folder}: {space.f_bavail * space.f_frsize / 2**30:.1f} GiB free for snapshots"
+    if not os.path.isdir(there) or not os.access(there, os.R_OK | os.X_OK):
+        return "fault", f"--eval-hf-dir {folder}: {there} is no folder that this user can read"
+    made = "" if os.path.exists(folder) else ", to be made by the trainer"
+    return "ok", f"{folder}: {space.f_bavail * space.f_frsize / 2**30:.1f} GiB free for snapshots{made}"
 
 
 def _end(found: list[tuple[str, str]]) -> int:
