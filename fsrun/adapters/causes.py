@@ -98,6 +98,7 @@ CAUSES: dict[str, Cause] = {
     "no-tokenizer": Cause("fault", "no tokenizer", "--eval-tokenizer names a folder with tokenizer files"),
     "template": Cause("fault", "a prompt cannot be rendered"),
     "data": Cause("fault", "a set cannot be read"),
+    "grader": Cause("fault", "a grader cannot be loaded"),
     "many-too-long": Cause(
         "fault",
         "so many prompts are longer than the engine takes that the evaluation would fail",

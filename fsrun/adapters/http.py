@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_OTHER_FILES = 512
 _QUOTED = 300
 """Characters of a body that an error repeats."""
 
@@ -217,6 +218,7 @@ class Client:
     async def __aenter__(self) -> Client:
         """Open; sends nothing yet."""
         aiohttp = needed("aiohttp")
+        _allow_files(self.connections)
         self._session = aiohttp.ClientSession(
             # The proxy of the shell is for the internet: it would answer 503 for an engine, in its own name.
             trust_env=False,
@@ -303,6 +305,20 @@ def shown(url: str) -> str:
     scheme, mark, rest = url.rpartition("://")
     authority, slash, path = rest.partition("/")
     return f"{scheme}{mark}{authority.rpartition('@')[2]}{slash}{path}"
+
+
+def _allow_files(connections: int) -> None:
+    """Let this process have as many connections open: the usual soft limit of 1,024 descriptors is soon used up."""
+    try:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = connections + _OTHER_FILES
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    except (ImportError, OSError, ValueError):
+        pass  # what is lacking then shows as connections that fail, with their reason
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:

@@ -18,10 +18,12 @@ from fsrun.adapters import datasets, measure
 from fsrun.adapters.causes import Finding
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.generation import HttpTarget, Served, read_answer
+from fsrun.adapters.gradings import Gradings
 from fsrun.adapters.http import CallError, Pace, SystemPace
 from fsrun.adapters.plan import EvalPlan, SetPlan
 from fsrun.adapters.sglang_api import Engine, Router, Worker
 from fsrun.adapters.tokens import Tokenizers, Tokens
+from fsrun.core.errors import UsageError
 
 TOKEN_LIMIT = 10.0
 """Seconds that one token may take in ``check``: an engine that is paused hangs."""
@@ -239,6 +241,11 @@ def _prompts(plan: EvalPlan, served: Sequence[Served]) -> list[Finding]:
         found.append(Finding("no-length", tokens.folder))
     for one in plan.sets:
         found += _lengths(plan, one, tokens, context)
+    with Gradings(plan) as gradings:
+        try:
+            gradings.check()
+        except UsageError as error:
+            found.append(Finding("grader", "graders", str(error)))
     return found
 
 

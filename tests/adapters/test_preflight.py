@@ -271,6 +271,15 @@ def test_a_set_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert causes(found) == ["up", "generates", "tokenizer", "data"]
 
 
+def test_a_grader_that_cannot_be_loaded_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(preflight.Tokenizers, "get", lambda self, name: tokens())
+    (tmp_path / "own.py").write_text("raise RuntimeError('no such table')")
+    plan = plan_of(write_set(tmp_path / "set.jsonl", [("a", "1")]), grader=f"{tmp_path / 'own.py'}:grade")
+    found = of_engine(Engine(), plan=plan)
+    assert causes(found)[-1] == "grader"
+    assert "no such table" in found[-1].text
+
+
 class FakePace:
     def __init__(self) -> None:
         self.now = 0.0
@@ -326,7 +335,7 @@ def test_of_several_engines_one_that_generates_suffices_to_begin() -> None:
 
 def test_every_fault_says_what_helps() -> None:
     without = {name for name, cause in CAUSES.items() if cause.level == "fault" and not cause.remedy}
-    assert without <= {"template", "data"}  # their details say it
+    assert without <= {"template", "data", "grader"}  # their details say it
 
 
 def test_findings_are_json_too() -> None:
