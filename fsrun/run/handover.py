@@ -181,30 +181,6 @@ class HandOver:
             self._lose(f"{printable(repr(path))} is not handed over: {error!r}")
             return None
 
-    def enqueue_now(
-        self, path: object, *, step: object = None, name: object = None, main_session: int | None = None
-    ) -> str:
-        """Hand over and wait until it is durable, in the calling thread: for commands. Returns the entry's name.
-
-        Raises ``OSError`` or ``ValueError`` where it cannot be; then nothing is left behind.
-        After a crash: as ``enqueue``.
-        """
-        job = self._job(path, step, name, main_session)
-        if job is None:
-            raise ValueError("this process was forked from the one that hands over")
-        try:
-            job.order = _next_order(job.called)
-            if not self._open(job):
-                self._copy(job)
-        except Exception:
-            self._undo(job)
-            raise
-        finally:
-            if job.source is not None:
-                job.source.close()
-        assert job.name is not None
-        return job.name
-
     def _job(self, path: object, step: object, name: object, main_session: int | None) -> Job | None:
         if os.getpid() != self._pid:
             return None

@@ -26,7 +26,17 @@ from fsrun.run.entries import Evaluation, entries
 from fsrun.run.handover import HandOver
 from tests.support.clock import FakeClock
 from tests.support.fs import Crash, FaultFS, crash_points
-from tests.support.queue import Context, HandSession, end, evaluator, make_run, outcomes, put_plain, where
+from tests.support.queue import (
+    Context,
+    HandSession,
+    end,
+    evaluator,
+    hand_over_now,
+    make_run,
+    outcomes,
+    put_plain,
+    where,
+)
 
 pytestmark = pytest.mark.crash
 Work = Callable[[Path, FileSystem], Any]
@@ -42,7 +52,9 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 
 
 def trainer(run: Path, fs: FileSystem) -> HandOver:
-    return HandOver(HandSession(fs, str(run), "main", 1), Store(fs, str(run), "main", 1), warn=lambda _: None)
+    session, store = HandSession(fs, str(run), "main", 1), Store(fs, str(run), "main", 1)
+    # Who is stopped gets no answer: it is not waited for.
+    return HandOver(session, store, warn=lambda _: None, wait=0.0 if isinstance(fs, FaultFS) else 60.0)
 
 
 def fresh(tmp_path: Path) -> Path:
@@ -129,7 +141,7 @@ def hand_over(*steps: int) -> Work:
         ckpt.mkdir(exist_ok=True)
         for step in steps:
             (ckpt / f"step_{step}.pt").write_bytes(b"%d" % step)
-            trainer(run, fs).enqueue_now(ckpt / f"step_{step}.pt", step=step)
+            hand_over_now(trainer(run, fs), ckpt / f"step_{step}.pt", step=step)
 
     return prepare
 
@@ -353,7 +365,7 @@ def test_a_hand_over_is_whole_or_not_there(tmp_path: Path, kind: str) -> None:
     def work(run: Path, fs: FaultFS) -> None:
         if "cop" in kind:
             fs.fail("link", match="queue/", error=errno.EXDEV, times=1 << 30)
-        trainer(run, fs).enqueue_now(source, step=5)
+        hand_over_now(trainer(run, fs), source, step=5)
 
     points = crash_points(lambda fs: work(fresh(tmp_path), fs), moments=("after", "torn"))
     arrived = 0
@@ -370,7 +382,7 @@ def test_a_hand_over_is_whole_or_not_there(tmp_path: Path, kind: str) -> None:
         assert seen in ([], ["step_5"]), (index, moment)
         assert context.warnings == [], (index, moment)
         arrived += bool(seen)
-        retried = trainer(run, LocalFileSystem()).enqueue_now(source, step=5)
+        retried = hand_over_now(trainer(run, LocalFileSystem()), source, step=5)
         assert retried in ("step_5", "step_5~2")
     assert 0 < arrived < len(points)
 

@@ -13,7 +13,18 @@ from fsrun.run.entries import Evaluation, entries
 from fsrun.run.handover import HandOver
 from tests.support.clock import FakeClock
 from tests.support.fs import FaultFS
-from tests.support.queue import Context, HandSession, end, evaluator, make_run, outcomes, put_plain, states, where
+from tests.support.queue import (
+    Context,
+    HandSession,
+    end,
+    evaluator,
+    hand_over_now,
+    make_run,
+    outcomes,
+    put_plain,
+    states,
+    where,
+)
 
 pytestmark = pytest.mark.interleaving
 
@@ -177,9 +188,8 @@ def test_a_plain_writer_that_takes_the_name_just_before_the_trainer_keeps_it(run
     source.write_bytes(b"trainer")
     fs = FaultFS()
     fs.on("link", match="queue/a.pt", before=lambda _: put_plain(run, "a.pt", b"plain"))
-    hand_over = HandOver(
-        HandSession(fs, str(run), "main", 1), Store(fs, str(run), "main", 1), warn=lambda text: pytest.fail(text)
-    )
-    assert hand_over.enqueue_now(source) == "a~2.pt"
+    session, store = HandSession(fs, str(run), "main", 1), Store(fs, str(run), "main", 1)
+    hand_over = HandOver(session, store, warn=lambda text: pytest.fail(text), wait=60.0)
+    assert hand_over_now(hand_over, source) == "a~2.pt"
     assert (run / "queue" / "a.pt").read_bytes() == b"plain"
     assert work_off(evaluator(run, LocalFileSystem())) == ["a.pt", "a~2.pt"]

@@ -17,7 +17,7 @@ from fsrun.run.entries import entries
 from fsrun.run.handover import HandOver
 from tests.support.clock import FakeClock
 from tests.support.fs import Crash, FaultFS, crash_points
-from tests.support.queue import HandSession, evaluator, make_run, outcomes, put_plain, states, where
+from tests.support.queue import HandSession, evaluator, hand_over_now, make_run, outcomes, put_plain, states, where
 
 pytestmark = pytest.mark.unit
 FS = LocalFileSystem()
@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> Path:
     source.mkdir()
     (source / "model").write_bytes(b"weights")
     session = HandSession(FS, str(run), "main", 1)
-    HandOver(session, Store(FS, str(run), "main", 1), warn=pytest.fail).enqueue_now(source, step=5)
+    hand_over_now(HandOver(session, Store(FS, str(run), "main", 1), warn=pytest.fail, wait=60.0), source, step=5)
     put_plain(run, "plain_7.pt")
     evaluate(run, 1, None)
     assert given_up(store(run)) == ["plain_7.pt", "step_5.pt"]

@@ -21,7 +21,19 @@ from fsrun.run.handover import HandOver
 from fsrun.run.places import queue_state
 from tests.support.clock import FakeClock
 from tests.support.fs import CountingFS, FaultFS
-from tests.support.queue import Context, HandSession, end, evaluator, lock, make_run, outcomes, put_plain, states, where
+from tests.support.queue import (
+    Context,
+    HandSession,
+    end,
+    evaluator,
+    hand_over_now,
+    lock,
+    make_run,
+    outcomes,
+    put_plain,
+    states,
+    where,
+)
 
 
 class Run:
@@ -34,14 +46,15 @@ class Run:
         self.ckpt.mkdir()
         session = HandSession(LocalFileSystem(), str(self.path), "main", 1)
         self.warnings: list[str] = []
-        self.trainer = HandOver(session, Store(LocalFileSystem(), str(self.unit), "main", 1), warn=self.warnings.append)
+        store = Store(LocalFileSystem(), str(self.unit), "main", 1)
+        self.trainer = HandOver(session, store, warn=self.warnings.append, wait=60.0)
 
     def hand_over(self, *steps: int, name: str = "step_{}.pt") -> list[str]:
         made = []
         for step in steps:
             path = self.ckpt / name.format(step)
             path.write_bytes(b"%d" % step)
-            made.append(self.trainer.enqueue_now(path, step=step))
+            made.append(hand_over_now(self.trainer, path, step=step))
         return made
 
     def finish(self, session: int = 1) -> None:
@@ -419,7 +432,7 @@ def test_files_that_come_late_are_waited_for_and_then_named(tmp_path: Path) -> N
     folder.mkdir()
     for i in range(6):
         (folder / f"shard{i}").write_bytes(b"x" * 100)
-    run.trainer.enqueue_now(folder)
+    hand_over_now(run.trainer, folder)
     run.finish()
     there = run.path / "queue" / "checkpoint-5"
     (there / "shard5").rename(run.path / "shard5")
@@ -439,7 +452,7 @@ def test_files_that_come_late_are_waited_for_and_then_named(tmp_path: Path) -> N
     context, evaluation = run.evaluate(clock=clock)
     assert done_all(evaluation) == ["checkpoint-5"]
     assert context.warnings == []
-    run.trainer.enqueue_now(folder, name="gone")
+    hand_over_now(run.trainer, folder, name="gone")
     (run.path / "queue" / "gone" / "shard5").unlink()
     clock.on_sleep = None
     context, evaluation = run.evaluate(clock=clock)
@@ -527,7 +540,7 @@ def test_a_unit_elsewhere_leaves_what_is_kept_in_the_runs_best(tmp_path: Path) -
     folder = run.ckpt / "step_3"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "w").write_bytes(b"3")
-    run.trainer.enqueue_now(folder)
+    hand_over_now(run.trainer, folder)
     run.finish()
     done_all(run.evaluate(best="max:eval/acc", keep=2)[1])
     assert where(run.unit) == {}
@@ -580,7 +593,7 @@ def test_what_the_trainer_said_of_a_reused_name_goes_along(run: Run) -> None:
     done_all(evaluation)
     path = run.ckpt / "a.pt"
     path.write_bytes(b"handed over")
-    run.trainer.enqueue_now(path, step=77)
+    hand_over_now(run.trainer, path, step=77)
     run.finish()
     _context, evaluation = run.evaluate()
     done_all(evaluation)

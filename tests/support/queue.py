@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from fsrun.core.records import Outcome
 from fsrun.core.timing import Timing
 from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.disk.store import Store
+from fsrun.run.handover import HandOver
 
 
 class HandSession:
@@ -104,6 +106,20 @@ def put_plain(run: Path, name: str, content: bytes = b"weights") -> None:
     temp = run / "queue" / f"{name}.tmp"
     temp.write_bytes(content)
     os.replace(temp, run / "queue" / name)
+
+
+def hand_over_now(hand_over: HandOver, path: Path, **options: Any) -> str:
+    """Hand a file or folder over and wait until it is durable; raises what ended the thread that did it."""
+    caught: list[threading.ExceptHookArgs] = []
+    previous, threading.excepthook = threading.excepthook, caught.append
+    try:
+        name = hand_over.enqueue(path, **options)
+        while not hand_over.drain(0.01):
+            if caught:
+                raise caught[0].exc_value or AssertionError(caught[0])
+    finally:
+        threading.excepthook = previous
+    return name or ""
 
 
 def outcomes(run: Path) -> dict[tuple[str, int], Outcome]:
