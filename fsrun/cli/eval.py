@@ -158,7 +158,7 @@ def _serve(path: str, place: evalplace.Place, evaluator: Evaluator, options: dic
     if linger > options["linger"]:
         least = f"4 timeouts of {timing.timeout:g} s"
         click.echo(f"fsrun: --linger is less than {least}; it is taken as {linger:g} s", err=True)
-    recorded = evalplace.to_config(place, _main_config(path))
+    recorded = {"eval": evalplace.to_config(place, _main_config(path))}
     with join(path, job=options["job"], timeout=options["timeout"], config=recorded) as run:
         config = run.main_config()
         entries = run.entries(
