@@ -88,7 +88,10 @@ def _snapshot(model: Any, dir: Any, step: Any, *, run: Run | None, **options: An
     except ImportError as error:
         raise UsageError(f"a snapshot needs torch ({error}): pip install 'fsrun[torch]'") from None
     began = time.monotonic()
-    number = as_step(step)
+    try:
+        number = as_step(step)
+    except ValueError as error:
+        raise UsageError(f"step {printable(repr(step), 100)} is {error}") from None
     options["dtype"] = parse_dtype(options["dtype"])
     found = describe(model)
     is_first = _is_first()

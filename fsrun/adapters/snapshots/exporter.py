@@ -143,10 +143,9 @@ class Exporter:
                 kind="snapshot device",
             )
         copy = self._copy_for(wish.layout, need if room.in_memory else 0)
-        name = wish.name
-        if name in self._flying:
-            name = order.next_use(name, self._flying.keys())
-        job = self._live.handover.announce(f"{folder.path}/{name}", step=wish.step, name=wish.name)
+        used = room.used | self._flying.keys()
+        name = order.next_use(wish.name, used) if wish.name in used else wish.name
+        job = self._live.handover.announce(f"{folder.path}/{name}", step=wish.step, name=name)
         if job is None:
             self._free.append(copy)
             raise Refused("ended", "the run has ended")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fsrun.adapters.snapshots.folder import SessionFolder, sweep
 from fsrun.adapters.weights import MANIFEST
-from fsrun.core import cgroups, mounts
+from fsrun.core import cgroups, layout, mounts
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run import places
@@ -29,6 +29,8 @@ class Room:
 
     waiting: frozenset[str] = frozenset()
     """Snapshots of the run that wait or are in use, by the names of their entries."""
+    used: frozenset[str] = frozenset()
+    """Names of entries that were used before."""
     free: int = 0
     """Bytes that can be written."""
     in_memory: bool = False
@@ -49,8 +51,8 @@ class Looker:
         self._swept: set[str] = set()
         self._asked: Latch | None = None
 
-    def look(self, folder: SessionFolder, unit: Store, need: int, wait: float = ANSWER_WAIT) -> Room:
-        """Look; what could not be told within ``wait`` seconds is an error. Never raises ``OSError``.
+    def look(self, folder: SessionFolder, unit: Store, need: int) -> Room:
+        """Look; what could not be told within ``ANSWER_WAIT`` seconds is an error. Never raises ``OSError``.
 
         ``need``: bytes that are about to be written; what killed processes left is removed where less is free, and at
         the first look.
@@ -71,8 +73,8 @@ class Looker:
 
         self._asked = done
         threading.Thread(target=work, name="fsrun-snapshot-look", daemon=True).start()
-        if not done.wait(wait):
-            return Room(error=f"{folder.directory} or {unit.root} did not answer within {wait:g} s")
+        if not done.wait(ANSWER_WAIT):
+            return Room(error=f"{folder.directory} or {unit.root} did not answer within {ANSWER_WAIT:g} s")
         return answer[0]
 
     def _look(self, folder: SessionFolder, unit: Store, need: int) -> Room:
@@ -83,8 +85,9 @@ class Looker:
             free = folder.free()
         names = {entry for entry, _ in places.look(unit).waiting} | {claim.entry for claim in places.claims(unit)}
         waiting = frozenset(name for name in names if self._is_snapshot(unit, name))
+        used = frozenset(entry for name in unit.names(layout.META) if (entry := layout.parse_meta_name(name)))
         other = os.stat(folder.directory).st_dev != os.stat(unit.root).st_dev
-        return Room(waiting, free, _is_in_memory(folder.directory), other)
+        return Room(waiting, used, free, _is_in_memory(folder.directory), other)
 
     def _is_snapshot(self, unit: Store, entry: str) -> bool:
         """Whether an entry is a snapshot, by what its meta lists; other checkpoints do not count. Each is read once."""
