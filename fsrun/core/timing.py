@@ -15,10 +15,16 @@ FLUSH_INTERVAL = 0.5
 """A logged point reaches the log at most this long (plus one write) after the call."""
 SPILL_AFTER = 2.0
 """How long a log may take nothing before what waits for it goes into a local file too."""
+SPILL_RETRY = 1.0
+"""After which spilling is tried again when memory is full and the last try failed."""
+SILENCE_WARNING = 10.0
+"""Without an answer from the folder, after which a person is told: a busy file server is no news."""
 STORE_RETRY = 1.0
 """How long to wait after a failed write before it is tried again."""
 HANDOVER_PAUSES = (0.2, 1.0, 5.0)
 """Between tries of a hand-over that the folder does not take; the last one again and again until the run ends."""
+OUTSIDE_WAIT = 7 * 86_400.0
+"""How long a command waits for its hand-over: as long as it takes; only a trainer must not wait."""
 HANDOVER_WAIT = 1.0
 """The longest that ``enqueue`` keeps the trainer waiting."""
 SIDE_DURABLE_WAIT = 2.0

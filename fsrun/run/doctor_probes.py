@@ -19,7 +19,7 @@ from fsrun.disk.store import Store
 
 Probe = Callable[[FileSystem, str], str | None]
 """Tries something in a folder; returns what did not hold, None where all did. Raises ``OSError``."""
-LOOK = "look (list jobs)"
+LOOK = f"look (list {layout.JOBS})"
 _ROUNDS = 20
 _LONGEST = 3.0
 """Seconds that one kind of operation is measured for at most."""
@@ -71,8 +71,8 @@ def _replace(fs: FileSystem, folder: str) -> str | None:
 def _rename_folder(fs: FileSystem, folder: str) -> str | None:
     fs.mkdir(f"{folder}/entry")
     fs.create(f"{folder}/entry/weights", b"x\n")
-    fs.rename(f"{folder}/entry", f"{folder}/claimed")
-    return None if fs.read(f"{folder}/claimed/weights") == b"x\n" else "its files did not come along"
+    fs.rename(f"{folder}/entry", f"{folder}/{layout.CLAIMED}")
+    return None if fs.read(f"{folder}/{layout.CLAIMED}/weights") == b"x\n" else "its files did not come along"
 
 
 def _append(fs: FileSystem, folder: str) -> str | None:
@@ -168,13 +168,14 @@ def clock_ahead(fs: FileSystem, folder: str) -> float | None:
 def works(fs: FileSystem, folder: str) -> dict[str, Callable[[int], object]]:
     """What a run does again and again, by name; each is called with 0, 1, 2, ..."""
     store = Store(fs, folder, "doctor", 1)
-    store.ensure_folder("jobs")
+    jobs = f"{folder}/{layout.JOBS}"
+    store.ensure_folder(layout.JOBS)
     for number in range(12):
-        fs.create(f"{folder}/jobs/main.{number}.lock", b"")
-    fs.create(f"{folder}/jobs/beat.0", b"")
+        fs.create(f"{jobs}/{layout.lock_name(ids.MAIN, number)}", b"")
+    fs.create(f"{jobs}/beat.0", b"")
 
     def log(number: int) -> None:
-        file = fs.append(f"{folder}/jobs.log")
+        file = fs.append(f"{jobs}.log")
         try:
             file.write(b"x" * 100 + b"\n")
             file.sync()
@@ -182,9 +183,9 @@ def works(fs: FileSystem, folder: str) -> dict[str, Callable[[int], object]]:
             file.close()
 
     return {
-        "beat (rename)": lambda n: fs.rename(f"{folder}/jobs/beat.{n}", f"{folder}/jobs/beat.{n + 1}"),
-        LOOK: lambda n: fs.names(f"{folder}/jobs"),
-        "put if absent": lambda n: store.put_if_absent("jobs", f"record.{n}", b"{}\n"),
+        "beat (rename)": lambda n: fs.rename(f"{jobs}/beat.{n}", f"{jobs}/beat.{n + 1}"),
+        LOOK: lambda n: fs.names(jobs),
+        "put if absent": lambda n: store.put_if_absent(layout.JOBS, f"record.{n}", b"{}\n"),
         "log (append, fsync)": log,
     }
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fsrun.core.timing import SPILL_RETRY
 from fsrun.run.latch import Latch, shared_lock
 from fsrun.run.log import LogGone, SessionLog
 from fsrun.run.spill import SpillFile
@@ -34,8 +35,6 @@ SPILL_SIZE = 64 << 20
 """Bytes after which another spill file is begun: a file is imported in one piece."""
 CHECK_SIZE = 4 << 20
 """Bytes after which, at the latest, it is checked that the log is still where it was."""
-SPILL_RETRY = 1.0
-"""Seconds after which spilling is tried again when memory is full and the last try failed."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from fsrun.core import layout
 from fsrun.core.ids import MAIN
 from fsrun.core.order import MainState, is_obeyed
 from fsrun.core.records import Lock, holder_of
-from fsrun.core.timing import Timing
+from fsrun.core.timing import OUTSIDE_WAIT, Timing
 from fsrun.disk import identity
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
@@ -24,8 +24,6 @@ from fsrun.run.places import claims, look
 
 _OWNER = "enqueue"
 """Stands for a job in the hidden names of this process; session 0 is nobody's."""
-_PATIENT = 7 * 86_400.0
-"""A command waits for its hand-over as long as it takes; only a trainer must not."""
 
 
 @dataclass(slots=True)
@@ -59,7 +57,7 @@ class OutsideQueue:
                 self.unit.ensure_folder(folder)
         timing = Timing(lock.timeout) if lock else Timing()
         self._held = Outside(path, self._newest(lock), lock.token if lock else "", timing, Store(fs, path, _OWNER, 0))
-        self._over = HandOver(self._held, self.unit, warn=warn, wait=_PATIENT, reserve_last=True)
+        self._over = HandOver(self._held, self.unit, warn=warn, wait=OUTSIDE_WAIT, reserve_last=True)
 
     def _newest(self, lock: Lock | None) -> int:
         return max(chain.look(self.fs, self.path, MAIN).highest, lock.session if lock else 0)
@@ -84,7 +82,7 @@ class OutsideQueue:
     def finish(self) -> bool:
         """Write FINISHED, naming the newest main session. After a crash: it is there or not."""
         self._held.number = self._newest(None)
-        return self._over.finish(_PATIENT)
+        return self._over.finish(OUTSIDE_WAIT)
 
     def main_state(self) -> MainState:
         """What the chain says of main."""

@@ -16,11 +16,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fsrun.core.timing import FLUSH_INTERVAL, SPILL_AFTER, STORE_RETRY
+from fsrun.core.timing import FLUSH_INTERVAL, SILENCE_WARNING, SPILL_AFTER, STORE_RETRY
 from fsrun.run.outbox import Durable, Outbox
-
-_WARN_AFTER = 10.0
-"""Seconds without an answer from the folder after which a person is told: a busy file server is no news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +192,7 @@ class Pump:
         silent = outbox.silent_for()
         if silent > self._pace.spill_after:
             paths = outbox.spill()
-            if silent > _WARN_AFTER and paths:
+            if silent > SILENCE_WARNING and paths:
                 self.warn_once(
                     "silent",
                     f"{self._run_dir} has not answered for {silent:.0f} s: scalars go to {paths[0]} and are written "
