@@ -55,6 +55,8 @@ LINGER = 600.0
 """How long an evaluator waits for a crashed or preempted main job to come back."""
 POLL_INTERVAL = 1.0
 """How often an idle evaluator looks at the queue."""
+FAST_POLL = 0.05
+"""The same where the trainer stands still until its entry is evaluated."""
 VISIBLE_WAIT = 60.0
 """How long an evaluator waits for files of an entry that its host does not see yet."""
 VISIBLE_POLL = 1.0

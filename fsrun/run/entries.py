@@ -29,6 +29,8 @@ from fsrun.run.recovery import Recovery
 Names = tuple[frozenset[str], ...]
 LEAST_POLL = 0.01
 """Seconds between looks at least: less would be a busy loop."""
+LOOKING_SHARE = 0.05
+"""Of the time that frequent looks take at most: a file server has others to serve."""
 
 __all__ = ["Entry", "Evaluation", "EvaluatorContext", "Skip", "Waits", "entries"]
 
@@ -229,13 +231,14 @@ class Evaluation(Iterator[Entry]):
     def _pause(self, longest: float) -> None:
         """Sleep for ``poll`` seconds. A shorter one than usual is for names alone: all else is looked at as usual.
 
-        So an evaluator that a trainer waits for sees an entry at once, at the price of a few listings.
+        So an evaluator that a trainer waits for sees an entry at once, at the price of a few listings; where these last
+        longer than on a local disk it looks less often.
         """
         began = self._clock.monotonic()
         self._clock.sleep(min(self._poll, self._recovery.interval))
         ends = began + longest - self._poll / 2
-        while self._clock.monotonic() < ends and self._names() == self._seen_names:
-            self._clock.sleep(self._poll)
+        while (looks := self._clock.monotonic()) < ends and self._names() == self._seen_names:
+            self._clock.sleep(max(self._poll, (self._clock.monotonic() - looks) / LOOKING_SHARE))
 
     def _names(self) -> Names:
         """What is listed where something may come from: the queue, what waits for another attempt, and the jobs."""

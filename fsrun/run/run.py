@@ -267,7 +267,8 @@ class Run(Recording):
         ``best``: ``"max:TAG"`` or ``"min:TAG"``: the ``keep`` best entries stay in best/ (0: all of them). ``order``:
         ``oldest`` first by step, ``newest`` first, or the ``latest`` alone (older ones are skipped). ``max_waiting``:
         of what waits beyond, the ``drop`` end is skipped. ``linger``: seconds to wait for a main job that failed or
-        crashed to come back, 4 timeouts at least. ``once``: end when nothing waits. ``poll``: seconds between looks.
+        crashed to come back, 4 timeouts at least. ``once``: end when nothing waits. ``poll``: seconds between looks; a
+        short one, such as 0.05, costs a few listings a look.
         Other ranks get none. ``close()`` of what is returned, or leaving a ``with`` block of it, gives back the entry
         in hand.
 

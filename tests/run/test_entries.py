@@ -1006,6 +1006,15 @@ def test_a_short_poll_costs_few_listings_and_sees_an_entry_at_once(run: Run) -> 
     assert fs.total - fs.counts["names"] < 150
 
 
+def test_where_listings_last_a_short_poll_looks_less_often(run: Run) -> None:
+    fs, clock = FaultFS(), arriving(run)
+    _, evaluation = run.evaluate(evaluator(run.path, fs), poll=0.05, clock=clock)
+    fs.on("names", match="queue", before=lambda _: clock.advance(0.01), times=1 << 30)
+    assert next(evaluation).name == "step_7.pt"
+    looks = sum(operation.matches("names", "queue") for operation in fs.seen)
+    assert 40 < looks < 80
+
+
 def test_a_poll_of_nothing_is_no_busy_loop(run: Run) -> None:
     clock = arriving(run)
     _, evaluation = run.evaluate(poll=0.0, clock=clock)
