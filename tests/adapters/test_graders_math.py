@@ -1,0 +1,180 @@
+"""The grader of mathematics against math-verify as it is: answers as models write them, and hostile ones."""
+
+from typing import Any
+
+import pytest
+
+from fsrun.adapters.graders import Grade, expressions, mathematics
+
+ANSWERS = [
+    ("\\boxed{840}.,but ... \\boxed{840}", "840", True),
+    ("\\boxed{3} early and \\boxed{4}", "4", True),
+    ("\\boxed{3} early and \\boxed{4}", "3", False),
+    ("\\boxed{}", "4", False),
+    ("\\boxed{\\frac{1}{2}", "\\frac{1}{2}", False),
+    ("\\boxed{\\frac{1}{2}", "2", False),
+    ("\\boxed{\\text{(A)}}", "A", True),
+    ("\\boxed{\\text{(A)}}", "(A)", True),
+    ("\\fbox{7}", "7", True),
+    ("2,552,004 \\boxed{004}", "4", True),
+    ("\\boxed{4}", "004", True),
+    ("\\boxed{1/2006!}", "1/2004!", False),
+    ("\\boxed{1/2004!}", "\\frac{1}{2004!}", True),
+    ("\\boxed{2021}", "\\pm 2021", False),
+    ("\\boxed{\\pm 2021}", "2021", False),
+    ("\\boxed{\\pm 2021}", "2021, -2021", True),
+    ("\\boxed{1:00}", "12:00", False),
+    ("\\boxed{12:00}", "1:00", False),
+    ("\\boxed{1728}", "1331 and 1728", False),
+    ("\\boxed{1728, 1331}", "1331 and 1728", True),
+    ("\\boxed{n=1,2,3}", "n=2,3,4", False),
+    ("\\boxed{n=2,3,4}", "n=2,3,4", True),
+    ("\\boxed{2,3,4}", "n=2,3,4", True),
+    ("\\boxed{3x+4y+14=0}", "3x-y+13=0", False),
+    ("\\boxed{6x-2y+26=0}", "3x-y+13=0", True),
+    ("\\boxed{y=3x+13}", "3x-y+13=0", True),
+    ("\\boxed{28\\%}", "28", True),
+    ("\\boxed{28}", "28\\%", True),
+    ("\\boxed{50\\%}", "0.5", True),
+    ("\\boxed{50}", "0.5", False),
+    ("\\boxed{0.5}", "50", False),
+    ("\\boxed{50}", "5000", False),
+    ("\\boxed{5000}", "50", False),
+    ("\\boxed{10^{-21}}", "10^{-20}", False),
+    ("\\boxed{e^{-60}}", "e^{-50}", False),
+    ("\\boxed{(x+1)^2}", "x^2+2x+1", True),
+    ("\\boxed{x^2+2x+2}", "x^2+2x+1", False),
+    ("\\boxed{\\frac{\\sqrt{2}}{2}}", "1/\\sqrt{2}", True),
+    ("\\boxed{(1,2)}", "(1,2)", True),
+    ("\\boxed{(2,1)}", "(1,2)", False),
+    ("\\boxed{[1,2]}", "[1,2)", False),
+    ("\\boxed{[1,2)}", "[1,2)", True),
+    ("\\boxed{\\{2,1\\}}", "\\{1,2\\}", True),
+    ("\\boxed{\\{1\\}}", "\\{1,2\\}", False),
+    ("\\boxed{x>3}", "x>2", False),
+    ("\\boxed{x>2}", "2<x", True),
+    ("\\boxed{2\\pi}", "2\\pi", True),
+    ("\\boxed{6.28}", "2\\pi", False),
+    ("\\boxed{6.283185}", "2\\pi", True),
+    ("\\boxed{0.333333}", "1/3", True),
+    ("\\boxed{0.33}", "1/3", False),
+    ("\\boxed{x=5}", "5", True),
+    ("\\boxed{5}", "x=5", True),
+    ("\\boxed{y=5}", "x=5", False),
+    ("\\boxed{3+4=7}", "7", True),
+    ("\\boxed{\\text{yes}}", "\\text{no}", False),
+    ("\\boxed{\\text{Yes}}", "Yes", True),
+    ("\\boxed{\\infty}", "\\infty", True),
+    ("\\boxed{-\\infty}", "\\infty", False),
+    ("\\boxed{\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", True),
+    ("\\boxed{\\begin{pmatrix}1&2\\\\3&5\\end{pmatrix}}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", False),
+    ("\\boxed{90^\\circ}", "90", True),
+    ("\\boxed{120}", "\\binom{10}{3}", True),
+    ("\\boxed{2\\sqrt{3}+1}", "1+2\\sqrt3", True),
+    ("\\boxed{\\dfrac{3}{4}}", "\\frac34", True),
+    ("\\boxed{1,000}", "1000", True),
+    ("\\boxed{100, 200}", "100,200", True),
+    ("\\boxed{(100,200)}", "(100, 200)", True),
+    ("\\boxed{2x}", "2", False),
+    ("\\boxed{2x}", "2x", True),
+    ("\\boxed{x}", "y", False),
+    ("\\boxed{\\sqrt{2}i}", "i\\sqrt{2}", True),
+    ("\\boxed{1+i}", "1-i", False),
+    ("\\boxed{\\frac{1}{3}+\\frac{1}{6}}", "\\frac12", True),
+    ("The answer is $\\frac{1}{2}$.", "0.5", True),
+    ("Thus, the final answer is 204.", "204", True),
+    ("So $x = 2 + 3 = 5$.", "5", True),
+    ("Final Answer: The final answer is $204$. I hope it is correct.", "204", True),
+    ("We get 204", "204", True),
+    ("**Answer:** $\\sqrt{3}$", "\\sqrt{3}", True),
+    ("#### 12", "12", True),
+    ("", "12", False),
+    ("I do not know", "12", False),
+    ("\\boxed{\\sin^2 x + \\cos^2 x}", "1", True),
+    ("\\boxed{1 \\pm \\sqrt{2}}", "1+\\sqrt{2}, 1-\\sqrt{2}", True),
+    ("\\boxed{x = 1 \\pm \\sqrt{2}}", "1 \\pm \\sqrt 2", True),
+    ("\\boxed{-1}", "1", False),
+    ("\\boxed{(-\\infty, 2) \\cup (3, \\infty)}", "(-\\infty,2)\\cup(3,\\infty)", True),
+    ("\\boxed{(-\\infty, 2) \\cup (3, \\infty)}", "(-\\infty,2)\\cup[3,\\infty)", False),
+    ("\\boxed{x \\in (2, 3)}", "(2,3)", True),
+    ("\\boxed{5\\text{ cm}}", "5", True),
+    ("\\boxed{\\$5}", "5", True),
+    ("\\boxed{2^{10}}", "1024", True),
+    ("\\boxed{2^{1000000}}", "1024", False),
+    ("\\boxed{f(x)=2x+1}", "f(x)=1+2x", True),
+    ("\\boxed{2x+1}", "f(x)=2x+1", True),
+    ("\\boxed{p - q}", "q - p", False),
+    ("\\boxed{\\frac{m+n}{2}}", "\\frac{n+m}{2}", True),
+    ("\\boxed{033}", "33", True),
+    ("\\boxed{m+n=33}", "33", True),
+    ("\\boxed{1\\frac{1}{2}}", "1.5", True),
+    ("\\boxed{0}", "0", True),
+    ("\\boxed{10^{-30}}", "0", False),
+    ("\\boxed{5 \\text{ or } 6}", "5,6", True),
+    ("\\boxed{\\text{A}, \\text{B}}", "A", False),
+    ("\\boxed{\\left(\\frac{1}{2}, 3\\right)}", "(0.5,3)", True),
+    ("\\boxed{120^\\circ, 60^\\circ}", "60,120", True),
+    ("\\boxed{3 \\times 10^8}", "300000000", True),
+    ("\\boxed{\\text{Monday}}", "Tuesday", False),
+    ("\\boxed{x^{2}}", "x^2", True),
+    ("\\boxed{\\lfloor 2.5 \\rfloor}", "2", True),
+]
+HEAVY = [
+    "9^{9^{9^9}}",
+    "(10^{10})!",
+    "{" * 100_000 + "1" + "}" * 100_000,
+    "1" * 1_000_000,
+    "2^{999999999}",
+    "10000000!",
+    "9**9**9**9",
+    "x=" * 600 + "1",
+    "(" * 200 + "1" + ")" * 200,
+]
+
+
+@pytest.mark.parametrize(("answer", "label", "right"), ANSWERS)
+def test_an_answer_is_right_where_it_is_equal(answer: str, label: Any, right: bool) -> None:
+    grade = mathematics.grade(answer, label, {})
+    assert (grade.score, grade.correct) == (float(right), right), grade
+
+
+@pytest.mark.parametrize("formula", HEAVY, ids=range(len(HEAVY)))
+def test_what_is_too_heavy_is_wrong_and_not_computed(formula: str) -> None:
+    grade = mathematics.grade(f"\\\\boxed{{{formula}}}", "5", {})
+    assert grade.score == 0.0
+
+
+def test_computing_ends_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expressions, "COMPUTING", 0.05)
+    grade = mathematics.grade(r"\boxed{(a+b+c+d+e)^{300}}", "x^2", {})
+    assert (grade.score, grade.reason) == (0.0, "not compared within 0.05 s of computing")
+    assert mathematics.grade(r"\boxed{4}", "4", {}).correct is True
+
+
+def test_code_in_an_answer_is_not_run(tmp_path: Any) -> None:
+    path = tmp_path / "x"
+    for answer in (
+        f'__import__("os").system("touch {path}")',
+        f'\\boxed{{__import__("os").system("touch {path}")}}',
+        f"$exec(\"open({str(path)!r}, 'w')\")$",
+    ):
+        assert mathematics.grade(answer, "5", {}).score == 0.0
+    assert not path.exists()
+
+
+def test_the_same_heavy_formula_is_right() -> None:
+    assert mathematics.grade(r"\boxed{9^{9^{9^9}}}", "9^{9^{9^9}}", {}).correct is True
+
+
+def test_what_the_library_takes_for_equal_is_checked_with_numbers() -> None:
+    for a, b in (("1/2004!", "1/2006!"), ("10^{-20}", "10^{-21}"), ("e^{-50}", "e^{-60}")):
+        assert expressions.same(a, a) is True
+        assert expressions.same(a, b) is False
+
+
+def test_a_label_that_is_empty_leaves_the_answer_ungraded() -> None:
+    assert mathematics.grade("5", "", {}) == Grade(None, reason="the label is empty")
+
+
+def test_a_list_of_labels_holds_several_right_answers() -> None:
+    assert mathematics.grade(r"\boxed{\frac12}", ["1", "0.5"], {}).correct is True
