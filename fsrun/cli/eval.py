@@ -87,6 +87,19 @@ def _main_config(path: str) -> dict[str, Any]:
     return dict(lock.config) if lock is not None else {}
 
 
+def _recorded(path: str, job: str) -> dict[str, Any]:
+    """The plan of this job's last session; empty where there is none."""
+    from fsrun.disk.fs import LocalFileSystem
+    from fsrun.disk.store import Store
+    from fsrun.run import chain
+
+    fs = LocalFileSystem()
+    highest = chain.look(fs, path, job).highest
+    lock = chain.read_lock(Store(fs, path, job, highest), job, highest) if highest else None
+    plan = None if lock is None else lock.config.get("eval")
+    return plan if isinstance(plan, dict) else {}
+
+
 def _check(options: dict[str, Any]) -> None:
     """Refuse what cannot work before anything is looked up, started or written; completes --best and --keep."""
     from fsrun.adapters.evaluation import score_tag
@@ -148,7 +161,7 @@ def _find(run: str, root: str | None, wait: float | None) -> str:
 def _serve(path: str, place: evalplace.Place, evaluator: Evaluator, options: dict[str, Any]) -> int:
     """Join the run and evaluate entry after entry."""
     from fsrun.core.order import linger_time
-    from fsrun.core.timing import Timing
+    from fsrun.core.timing import FAST_POLL, POLL_INTERVAL, Timing
     from fsrun.run.create import choose_timeout
     from fsrun.run.entries import Evaluation
     from fsrun.run.run import join
@@ -158,8 +171,10 @@ def _serve(path: str, place: evalplace.Place, evaluator: Evaluator, options: dic
     if linger > options["linger"]:
         least = f"4 timeouts of {timing.timeout:g} s"
         click.echo(f"fsrun: --linger is less than {least}; it is taken as {linger:g} s", err=True)
-    recorded = {"eval": evalplace.to_config(place, _main_config(path))}
-    with join(path, job=options["job"], timeout=options["timeout"], config=recorded) as run:
+    recorded = evalplace.to_config(place, _main_config(path))
+    for line in evalplace.changes(_recorded(path, options["job"]), recorded):
+        click.echo(f"fsrun: {line}", err=True)
+    with join(path, job=options["job"], timeout=options["timeout"], config={"eval": recorded}) as run:
         config = run.main_config()
         entries = run.entries(
             best=options["best"],
@@ -169,6 +184,7 @@ def _serve(path: str, place: evalplace.Place, evaluator: Evaluator, options: dic
             drop=options["drop"],
             linger=options["linger"],
             once=options["once"],
+            poll=FAST_POLL if place.kind == "engines" else POLL_INTERVAL,
         )
         if isinstance(entries, Evaluation):
             entries.on_wait = lambda waits: say(_waiting(f"{run.project}/{run.id}", waits, linger))

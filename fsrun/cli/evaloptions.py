@@ -46,13 +46,14 @@ PLAN_OPTIONS = {
     "eval_tokenizer": "tokenizer",
     "eval_seed": "seed",
     "eval_max_failed": "max_failed",
+    "eval_grade_limit": "grade_limit",
     "keep_samples": "keep_samples",
 }
 """Parameter -> the field of the plan that it is."""
 
 DATA_OPTIONS = (
     "eval_prompt_data", "eval_config", *SET_OPTIONS, "eval_concurrency", "eval_tokenizer", "eval_seed",
-    "eval_max_failed",
+    "eval_max_failed", "eval_grade_limit",
 )  # fmt: skip
 """Those that mean nothing to a function or a command."""
 
@@ -171,6 +172,8 @@ _OPTIONS = (
             help="Requests in flight.  [default: 64]"),
     _option("--eval-max-failed", group=SAMPLING, type=click.FloatRange(0, 1), metavar="SHARE",
             help="The largest share of a set without an answer that still gives a score.  [default: 0.05]"),
+    _option("--eval-grade-limit", group=SAMPLING, type=DURATION, metavar="TIME",
+            help="The longest that grading one answer may take; beyond, it counts as ungraded.  [default: 10s]"),
     _option("--eval-num-gpus-per-engine", group=FLEET, type=click.IntRange(min=1), metavar="N",
             help="GPUs of one engine; divides --eval-num-gpus.  [default: 1]"),
     _option("--eval-hf-dir", group=FLEET, metavar="DIR",

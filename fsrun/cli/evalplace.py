@@ -7,19 +7,23 @@ recorded of the plan. Leaves to others: evaluating (``adapters``), the loop over
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsrun.cli.evaloptions import DATA_OPTIONS, FLEET_OPTIONS, PLAN_OPTIONS, SET_OPTIONS
-from fsrun.cli.text import clean
+from fsrun.cli.text import clean, say
 from fsrun.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fsrun.adapters.evaluation import Evaluator
     from fsrun.adapters.fleet import FleetSettings
+    from fsrun.adapters.measure import Progress
     from fsrun.adapters.planning import Planned
 
+TELL_EVERY = 30.0
+"""Seconds between two lines about one evaluation."""
 API_KEY = "FSRUN_EVAL_API_KEY"
 PYTHON = "FSRUN_SGLANG_PYTHON"
 _PLACES = {
@@ -41,6 +45,27 @@ _KINDS = {
 _OWN = "--function F.py:NAME, --command 'CMD {path} {out}'"
 _ALL = f"{_OWN}, --router URL or --engine URL (the training engines), --eval-num-gpus N or --eval-engine URL (a fleet)"
 _NAMES = {"engines": "the training engines", "fleet": "a fleet", "function": "a function", "command": "a command"}
+
+
+class Teller:
+    """Says now and then how far a long evaluation is."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said = clock()
+        self._done = 0
+
+    def __call__(self, progress: Progress) -> None:
+        """Say it, where the last time is long enough ago."""
+        now = self._clock()
+        if progress.done < self._done:  # another evaluation
+            self._said = now
+        self._done = progress.done
+        if now - self._said < TELL_EVERY or progress.done >= progress.total:
+            return
+        self._said = now
+        failed = f", {progress.failed} without one" if progress.failed else ""
+        say(f"{progress.done} of {progress.total} answers{failed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +178,9 @@ def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]
     if place.kind == "engines":
         from fsrun.adapters.engines import EnginesEvaluator
 
-        return EnginesEvaluator(plan, options["engines"], options["router"], api_key=key, limit=options["time_limit"])
+        return EnginesEvaluator(
+            plan, options["engines"], options["router"], api_key=key, limit=options["time_limit"], progress=Teller()
+        )
     from fsrun.adapters.fleet.evaluator import FleetEvaluator
 
     settings = fleet_settings(options, config, environment)
@@ -220,3 +247,33 @@ def _where(place: Place, config: Mapping[str, Any]) -> str:
     arguments = f" with {' '.join(map(clean, settings.sglang_args))}" if settings.sglang_args else ""
     gpus = f"{settings.gpus_per_engine} GPU{'s' if settings.gpus_per_engine > 1 else ''}"
     return f"a fleet of {engines} of {gpus} each{arguments}"
+
+
+COMPARED = (
+    "sha256", "rows", "grader", "grader_sha256", "input_key", "label_key", "samples", "temperature", "top_p", "top_k",
+    "max_response_len", "stop", "system", "chat_template", "limit",
+)  # fmt: skip
+"""What must be the same for two points to belong on one curve."""
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Where the sets of a plan differ from those of an earlier one, both as recorded: a line a set."""
+    found = []
+    earlier = {one.get("name"): one for one in _sets(before)}
+    for one in _sets(now):
+        old = earlier.get(one.get("name"))
+        if old is None:
+            continue
+        differing = [name for name in COMPARED if old.get(name) != one.get(name)]
+        if differing:
+            verb = "differs" if len(differing) == 1 else "differ"
+            found.append(
+                f"eval set {clean(one.get('name'))}: {', '.join(differing)} {verb} from the session before; its earlier "
+                "points were measured otherwise"
+            )
+    return found
+
+
+def _sets(recorded: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    sets = recorded.get("sets")
+    return [one for one in sets if isinstance(one, Mapping)] if isinstance(sets, list) else []

@@ -10,6 +10,7 @@ import pytest
 from fsrun.adapters.command import CommandEvaluator
 from fsrun.adapters.engines import EnginesEvaluator
 from fsrun.adapters.function import FunctionEvaluator
+from fsrun.adapters.measure import Progress
 from fsrun.cli import evalplace
 from fsrun.cli.eval import command
 from fsrun.core.errors import UsageError
@@ -169,4 +170,27 @@ def test_the_help_shows_groups_with_the_place_first() -> None:
         "Sampling and grading, where a set in --eval-config does not say otherwise:",
         "Fleet:",
         "Checkpoints and run:",
+    ]
+
+
+def test_a_set_that_is_measured_otherwise_than_before_is_told(data: list[str]) -> None:
+    before = evalplace.to_config(choose(*ROUTER, *data), {})
+    same = evalplace.to_config(choose(*FLEET, *data, "--eval-concurrency", "8"), {})
+    other = evalplace.to_config(choose(*ROUTER, *data, "--eval-temperature", "0.5"), {})
+    assert evalplace.changes(before, same) == []
+    assert evalplace.changes({}, same) == []
+    assert evalplace.changes(before, other) == [
+        "eval set gsm8k: temperature differs from the session before; its earlier points were measured otherwise"
+    ]
+
+
+def test_a_long_evaluation_says_now_and_then_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    tell = evalplace.Teller(lambda: now[0])
+    for moment, done in ((1, 10), (31, 500), (40, 600), (62, 1000), (99, 1319), (100, 5), (120, 50)):
+        now[0] = moment
+        tell(Progress(done, 1319, done // 500))
+    assert capsys.readouterr().out.splitlines() == [
+        "500 of 1319 answers, 1 without one",
+        "1000 of 1319 answers, 2 without one",
     ]
