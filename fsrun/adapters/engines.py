@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -53,6 +54,13 @@ class Marker:
     def resumed(self) -> bool:
         """Whether rollouts have gone on."""
         return self.held is not None and not os.path.exists(self.held)
+
+    def facts(self) -> dict[str, float]:
+        """``pause_s``: for how long rollouts have been held, by the clock of the file; empty where they are not."""
+        with suppress(OSError):
+            if self.held is not None:
+                return {"pause_s": round(max(0.0, time.time() - os.stat(self.held).st_mtime), 3)}
+        return {}
 
 
 class EnginesEvaluator:
@@ -98,8 +106,10 @@ class EnginesEvaluator:
         marker = read_marker(request.path)
         if marker is not None and marker.reason is not None:
             raise EvaluationError(f"rollouts were not held: {marker.reason}")
+        marker = marker or Marker()
         try:
-            return asyncio.run(self._limited(marker or Marker()))
+            result = asyncio.run(self._limited(marker))
+            return replace(result, engine={**(result.engine or {}), **marker.facts()})
         except (EvaluationError, SkipEvaluation):
             raise
         except Exception as error:

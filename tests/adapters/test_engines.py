@@ -1,7 +1,9 @@
 """Training engines: markers, one version from first to last, and what is skipped or failed, never raised."""
 
 import asyncio
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,6 +94,20 @@ def test_through_a_router_the_engines_themselves_are_asked_what_they_hold(tmp_pa
     assert second.asked
 
 
+def test_the_outcome_says_for_how_long_rollouts_had_been_held(tmp_path: Path, data: Path) -> None:
+    held = tmp_path / "held"
+    held.write_bytes(b"")
+    os.utime(held, (time.time() - 100, time.time() - 100))
+    engine = Engine()
+    with served(engine):
+        result = evaluator(data, [engine.url]).evaluate(request(tmp_path, {"while": str(held)}))
+        other = evaluator(data, [engine.url]).evaluate(request(tmp_path))
+    assert result.engine is not None
+    assert 100 <= result.engine["pause_s"] < 200
+    assert other.engine is not None
+    assert "pause_s" not in other.engine
+
+
 def test_rollouts_that_have_gone_on_are_a_skip_before_a_prompt_is_sent(tmp_path: Path, data: Path) -> None:
     engine = Engine()
     with served(engine):
@@ -117,9 +133,7 @@ def test_engines_with_other_weights_than_the_marker_s_are_a_skip(tmp_path: Path,
             evaluator(data, [engine.url]).evaluate(request(tmp_path, {"weight_version": "step-100"}))
 
 
-def test_a_marker_that_says_why_rollouts_were_not_held_fails_with_that_reason(
-    tmp_path: Path, data: Path
-) -> None:
+def test_a_marker_that_says_why_rollouts_were_not_held_fails_with_that_reason(tmp_path: Path, data: Path) -> None:
     with pytest.raises(EvaluationError, match=r"rollouts were not held: pause\(\) raised OSError"):
         evaluator(data, ["http://127.0.0.1:9"]).evaluate(request(tmp_path, {"reason": "pause() raised OSError"}))
 
