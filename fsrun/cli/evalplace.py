@@ -268,8 +268,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         if differing:
             verb = "differs" if len(differing) == 1 else "differ"
             found.append(
-                f"eval set {clean(one.get('name'))}: {', '.join(differing)} {verb} from the session before; its earlier "
-                "points were measured otherwise"
+                f"eval set {clean(one.get('name'))}: {', '.join(differing)} {verb} from the session before; its "
+                "earlier points were measured otherwise"
             )
     return found
 
