@@ -64,7 +64,7 @@ def _took(evaluation: Mapping[str, Any]) -> str:
     """How long an evaluation takes, how late it is, and what is kept of it."""
     told = []
     if (spread := evaluation["duration_s"]) is not None:
-        told.append(f"{_seconds(spread['median'])} each (at most {_seconds(spread['max'])})")
+        told.append(f"{seconds(spread['median'])} each (at most {seconds(spread['max'])})")
     if (lag := evaluation["lag_steps"]) is not None:
         told.append(f"{number(lag['median'])} steps late (at most {number(lag['max'])})")
     if (kept := evaluation["samples"])["evaluations"]:
@@ -76,10 +76,10 @@ def pause_line(evaluation: Mapping[str, Any]) -> str:
     """What the pause costs and whether a fleet would pay, with the numbers that say so."""
     cost, spread = evaluation["pause"], evaluation["pause_s"]
     if cost is None:
-        return f"pause: {_seconds(spread['last'])} of training; too few pauses or logged steps to tell their share"
+        return f"pause: {seconds(spread['last'])} of training; too few pauses or logged steps to tell their share"
     numbers = (
-        f"pause: {cost['share']:.0%} of the time of training: {_seconds(cost['pause_s'])} every "
-        f"{number(cost['interval'])} steps of {_seconds(cost['step_s'])}"
+        f"pause: {cost['share']:.0%} of the time of training: {seconds(cost['pause_s'])} every "
+        f"{number(cost['interval'])} steps of {seconds(cost['step_s'])}"
     )
     if not cost["fleet_pays"]:
         return f"{numbers}; below {LARGE_SHARE:.0%}, so evaluating on the training engines is cheapest"
@@ -91,5 +91,6 @@ def pause_line(evaluation: Mapping[str, Any]) -> str:
     return f"{numbers}; a fleet of up to {cost['spare']} of the {cost['gpus']} GPUs would pay"
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
+    """A duration in seconds, with two digits where it is short."""
     return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"

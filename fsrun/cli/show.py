@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fsrun.cli.costs import evaluation_lines
+from fsrun.cli.costs import evaluation_lines, seconds
 from fsrun.cli.options import find_run, json_option, root_option, run_argument
 from fsrun.cli.tables import Column, make_table
 from fsrun.cli.text import age, clean, number, say, status_text, to_json
@@ -168,8 +168,9 @@ _JOBS = (
     Column("pid", 1, right=True), Column("step", 5, right=True), Column("note", 6, folds=True),
 )  # fmt: skip
 _EVALS = (
-    Column("entry"), Column("step", 3, right=True), Column("attempt", 2, right=True), Column("state"),
-    Column("lag", 1, right=True), Column("scores", folds=True),
+    Column("entry"), Column("step", 5, right=True), Column("attempt", 4, right=True), Column("state"),
+    Column("lag", 3, right=True), Column("took", 2, right=True), Column("samples", 1, right=True),
+    Column("scores", folds=True),
 )  # fmt: skip
 _SCALARS = (Column("scalar", folds=True), Column("step", 1, right=True), Column("value", right=True))
 _RECORDED = (
@@ -215,4 +216,7 @@ def _eval(outcome: dict[str, Any]) -> tuple[str, ...]:
     said = scores or error_line(outcome["error"]) or clean(outcome["reason"] or "")
     # Main may have gone back to an earlier step meanwhile.
     lag = None if outcome["lag_steps"] is None else max(0, outcome["lag_steps"])
-    return (*map(_cell, (outcome["entry"], outcome["step"], outcome["attempt"], outcome["state"], lag)), said)
+    cells = map(_cell, (outcome["entry"], outcome["step"], outcome["attempt"], outcome["state"], lag))
+    lasted = outcome["duration_s"]
+    took = seconds(lasted) if isinstance(lasted, int | float) else "-"
+    return (*cells, took, _cell((outcome["samples"] or {}).get("rows")), said)

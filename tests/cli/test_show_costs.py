@@ -110,6 +110,8 @@ def test_lag_duration_samples_engine_and_failures_are_told(tmp_path: Path) -> No
         "failed attempts: no engine answers\\x1b[2J (2)",
     ):
         assert line in lines
+    (row,) = [line.split() for line in lines if line.startswith("s_1.pt")]
+    assert row == ["s_1.pt", "1", "1", "done", "4", "30", "s", "100", "eval/gsm8k", "0.5"]
 
 
 @pytest.mark.parametrize("plan", [{}, {"sets": 7}, {"sets": ["x", 3]}, {"sets": None, "place": "here"}])
