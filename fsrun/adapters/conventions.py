@@ -271,7 +271,7 @@ def _letter(label: Any, names: list[str], texts: list[str], key: str | None) -> 
         said = label.strip()
         if said in names:
             place = names.index(said)
-        elif said.isdigit():
+        elif said.isdigit() and int(said) < len(texts):
             place = int(said)
         elif len(said) == 1 and said.upper() in LETTERS:
             place = LETTERS.index(said.upper())

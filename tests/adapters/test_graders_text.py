@@ -220,6 +220,12 @@ def test_labels_of_choices_are_letters_indexes_and_lists_of_them() -> None:
     assert choice.grade("L", "A", {}).correct is False
 
 
+def test_a_letter_is_a_letter_also_where_it_is_the_text_of_another_choice() -> None:
+    blood = {"choices": ["B", "AB", "A", "O"]}
+    assert choice.grade("Answer: A", "A", blood).correct
+    assert not choice.grade("Answer: C", "A", blood).correct
+
+
 def test_choices_are_found_under_usual_names() -> None:
     for row in (
         {"options": ["x", "y"]},

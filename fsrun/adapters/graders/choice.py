@@ -65,6 +65,9 @@ def letters(label: Any, choices: list[str]) -> set[str]:
     if isinstance(label, bool) or label is None:
         return set()
     text = str(label).strip()
+    # A letter is one even where it is also the text of a choice, as among vitamins and blood groups.
+    if len(text) == 1 and 0 <= ord(text) - ord("A") < (len(choices) or 26):
+        return {text}
     for at, choice in enumerate(choices):
         if text and normal(choice) == normal(text):
             return {chr(ord("A") + at)}
