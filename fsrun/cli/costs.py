@@ -34,12 +34,26 @@ def evaluation_lines(evaluation: Mapping[str, Any] | None, jobs: Sequence[Mappin
 
 
 def plan_line(plan: Mapping[str, Any]) -> str:
-    """The sets of a recorded plan, with rows, answers a prompt and grader; a plan of another form has none."""
+    """Place and sets of a recorded plan, with rows, answers a prompt and grader; what is of another form is absent."""
     listed = plan.get("sets")
     sets = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
     told = [_set(one) for one in sets[:_MOST]] + [f"{len(sets) - _MOST} more"] * (len(sets) > _MOST)
-    place = plan.get("place")
-    return ", ".join(told) + (f"; on {clean(place)}" if isinstance(place, str) and told else "")
+    return "; ".join(text for text in (_place(plan), ", ".join(told)) if text)
+
+
+def _place(plan: Mapping[str, Any]) -> str:
+    """Where it runs, such as ``fleet of 2 GPUs`` or ``engines http://r:30000``."""
+    kind = plan.get("place")
+    if not isinstance(kind, str):
+        return ""
+    text = clean(kind)
+    if isinstance(plan.get("num_gpus"), int) and plan["num_gpus"]:
+        text += f" of {plan['num_gpus']} GPUs"
+    urls = plan.get("engines")
+    named = [plan.get(name) for name in ("function", "command", "router")]
+    named += urls if isinstance(urls, list) else []
+    shown = " ".join(clean(name) for name in named[: 3 + _MOST] if isinstance(name, str))
+    return f"{text} {shown}".strip()[:_TEXT]
 
 
 def _set(one: Mapping[str, Any]) -> str:

@@ -89,7 +89,11 @@ def test_a_run_without_evaluations_has_nothing_to_say(tmp_path: Path) -> None:
 def test_lag_duration_samples_engine_and_failures_are_told(tmp_path: Path) -> None:
     run = build.run(tmp_path)
     run.session("main", 1, build.lines(range(5)))
-    plan = {"sets": [{"name": "gsm8k", "rows": 1319, "grader": "numeric", "samples": 1}], "place": "router http://r"}
+    plan = {
+        "sets": [{"name": "gsm8k", "rows": 1319, "grader": "numeric", "samples": 1}],
+        "place": "engines",
+        "router": "http://r",
+    }
     run.session("eval", 1, config={"eval": plan})
     engine = {"kind": "sglang", "version": "0.5.23", "engines": [{"url": "a"}, {"url": "b"}]}
     for step, (lag, took) in enumerate([(2, 10.0), (4, 30.0), (-3, 20.0)]):
@@ -104,7 +108,7 @@ def test_lag_duration_samples_engine_and_failures_are_told(tmp_path: Path) -> No
     assert state["samples"] == {"evaluations": 3, "rows": 300}
     assert state["engine"] == engine
     for line in (
-        "plan of eval: gsm8k (1319 rows, numeric); on router http://r",
+        "plan of eval: engines http://r; gsm8k (1319 rows, numeric)",
         "engine: 2 engines, kind sglang, version 0.5.23",
         "evaluations: 20 s each (at most 30 s), 2 steps late (at most 4), samples of 3 kept (300 rows)",
         "failed attempts: no engine answers\\x1b[2J (2)",
@@ -114,7 +118,21 @@ def test_lag_duration_samples_engine_and_failures_are_told(tmp_path: Path) -> No
     assert row == ["s_1.pt", "1", "1", "done", "4", "30", "s", "100", "eval/gsm8k", "0.5"]
 
 
-@pytest.mark.parametrize("plan", [{}, {"sets": 7}, {"sets": ["x", 3]}, {"sets": None, "place": "here"}])
+@pytest.mark.parametrize(
+    ("plan", "line"),
+    [
+        ({"place": "function", "function": "eval.py:run"}, "function eval.py:run"),
+        ({"place": "command", "command": "python e.py {path}"}, "command python e.py {path}"),
+        ({"place": "engines", "engines": ["http://a", "http://b"]}, "engines http://a http://b"),
+        ({"place": "fleet", "num_gpus": 2, "sets": [{"name": "aime", "samples": 32}]},
+         "fleet of 2 GPUs; aime (32 answers each)"),
+    ],
+)  # fmt: skip
+def test_a_plan_names_its_place(plan: dict[str, Any], line: str) -> None:
+    assert plan_line(plan) == line
+
+
+@pytest.mark.parametrize("plan", [{}, {"sets": 7}, {"sets": ["x", 3]}, {"sets": None, "place": 7, "engines": "x"}])
 def test_a_plan_of_another_form_is_left_out(plan: dict[str, Any]) -> None:
     assert plan_line(plan) == ""
 
