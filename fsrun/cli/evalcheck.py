@@ -35,10 +35,8 @@ def _check_own(place: evalplace.Place, environment: Mapping[str, str]) -> int:
             evaluator_check()
     finally:
         evaluator.close()
-    say(
-        "ok     the function can be loaded" if place.kind == "function" else "ok     the command names what it is given"
-    )
-    return 0
+    is_function = place.kind == "function"
+    return _end([("ok", "the function can be loaded" if is_function else "the command names what it is given")])
 
 
 def _check_engines(place: evalplace.Place, environment: Mapping[str, str]) -> int:
@@ -80,6 +78,9 @@ def _check_fleet(place: evalplace.Place, environment: Mapping[str, str]) -> int:
         found.append(("ok", f"{python_of(settings)} has SGLang and {settings.router_command}"))
         groups = gpu_groups(settings, environment.get("CUDA_VISIBLE_DEVICES"))
         found.append(("ok", f"GPUs of the engines: {'; '.join(groups)}"))
+        here = sum(name.removeprefix("nvidia").isdigit() for name in os.listdir("/dev"))
+        if here < settings.num_gpus:
+            found.append(("note", f"this host shows {here} NVIDIA GPUs, {settings.num_gpus} are asked for"))
     except UsageError as error:
         found.append(("fault", str(error)))
     finally:
@@ -108,9 +109,6 @@ def _end(found: list[tuple[str, str]]) -> int:
     for level, text in found:
         click.echo(f"{level:5}  {clean(text)}")
     faults = sum(level == "fault" for level, _ in found)
-    say(
-        "this evaluation would work"
-        if not faults
-        else f"this evaluation would not work: {faults} fault{'s' * (faults > 1)}"
-    )
+    many = f"{faults} fault{'s' * (faults > 1)}"
+    say(f"this evaluation would not work: {many}" if faults else "this evaluation would work")
     return 1 if faults else 0
