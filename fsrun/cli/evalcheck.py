@@ -77,7 +77,7 @@ def _check_fleet(place: evalplace.Place, environment: Mapping[str, str]) -> int:
             evaluator_check()
         found.append(("ok", f"{python_of(settings)} has SGLang and {settings.router_command}"))
         groups = gpu_groups(settings, environment.get("CUDA_VISIBLE_DEVICES"))
-        found.append(("ok", f"GPUs of the engines: {'; '.join(groups)}"))
+        found.append(("ok", f"CUDA_VISIBLE_DEVICES of the engines: {'; '.join(groups)}"))
         here = sum(name.removeprefix("nvidia").isdigit() for name in os.listdir("/dev"))
         if here < settings.num_gpus:
             found.append(("note", f"this host shows {here} NVIDIA GPUs, {settings.num_gpus} are asked for"))
