@@ -106,13 +106,13 @@ def _snapshot(model: Any, dir: Any, step: Any, *, run: Run | None, **options: An
         # The other ranks wait for this word, whatever happened here.
         wanted = flight is not None
         if found.sharded:
-            wanted = buffers.is_wanted_on_all(wanted, found.tensors)
+            wanted = buffers.is_wanted_on_all(wanted, found.everything)
     if not wanted:
         return None
     try:
         failed = None
         if found.sharded:
-            failed = buffers.gather_into(flight.copy.views if flight is not None else None, found.tensors)
+            failed = buffers.gather_into(flight.copy.views if flight is not None else None, found.everything)
         elif flight is not None:
             buffers.copy_into(flight.copy.views, found.tensors)
         if failed is not None:

@@ -358,6 +358,9 @@ class HandOver:
     def _end(self, job: Job) -> None:
         if job.source is not None:
             job.source.close()
+        if job.after is not None:
+            with suppress(Exception):
+                job.after()
         job.answered.set()
         self.advance()
         self._announced.pop(id(job), None)

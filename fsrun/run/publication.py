@@ -7,6 +7,7 @@ tried again and what is said (``handover``).
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,8 @@ class Job:
     """How often it has failed since the run began to end, or since it was begun."""
     due: float = 0.0
     """When it is tried again, on the monotonic clock."""
+    after: Callable[[], object] | None = None
+    """Called when it is done, whatever became of it, and before that counts."""
     answered: Latch = field(default_factory=Latch)
     ended: Latch = field(default_factory=Latch)
 

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,9 +109,6 @@ def test_a_module_is_exported_as_it_was_when_it_was_called(run: fsrun.Run, hf: P
 
 def test_nothing_is_held_twice_once_it_is_handed_over(run: fsrun.Run, hf: Path) -> None:
     folder = taken(run, hf, Toy())
-    deadline = time.monotonic() + 60
-    while os.listdir(hf) and time.monotonic() < deadline:
-        time.sleep(0.01)
     assert os.listdir(hf) == []
     assert {path.stat().st_nlink for path in folder.iterdir()} == {1}
 
@@ -409,7 +405,7 @@ def test_a_full_disk_is_a_skipped_point(run: fsrun.Run, hf: Path, caplog: pytest
     assert fsrun.snapshot(Toy(), hf, 1) == "step_1"
     run.flush(60)
     assert list(entry(run, "").iterdir()) == []
-    assert os.listdir(hf / os.listdir(hf)[0]) == ["owner.json"]
+    assert os.listdir(hf) == []
     assert "No space left on device" in warnings_of(caplog)[0]
     assert scalars(run, "snapshot/skipped") == [(1, 1)]
     same(taken(run, hf, {"a": torch.ones(1)}, 2), {"a": torch.ones(1)})

@@ -126,7 +126,7 @@ def gather_into(views: Mapping[str, Any] | None, sources: Mapping[str, Any]) -> 
     with torch.no_grad():
         for name, tensor in sources.items():
             whole = _whole(tensor)
-            if views is None or failed is not None:
+            if views is None or name not in views or failed is not None:
                 continue
             try:
                 if whole.device.type != "cuda":

@@ -149,6 +149,7 @@ class Exporter:
         if job is None:
             self._free.append(copy)
             raise Refused("ended", "the run has ended")
+        job.after = lambda: folder.remove(job.path)
         flight = Flight(name, wish.step, folder, copy, wish.files, dict(wish.facts), job)
         self._flying[name] = flight
         return flight
@@ -192,6 +193,7 @@ class Exporter:
         """The copy failed: take everything back."""
         self._release(flight)
         self._flying.pop(flight.name, None)
+        flight.job.after = None  # nothing was written
         self._live.handover.withdraw(flight.job)
 
     def skip(self, step: int, kind: str, why: str) -> None:
@@ -235,7 +237,7 @@ class Exporter:
         """
         live, layout = self._live, flight.copy.layout
         flight.facts["created"] = rfc3339(live.clock.now_ns())
-        path = flight.folder.write(
+        flight.folder.write(
             flight.name,
             _files(flight),
             lambda sizes: manifest_of(layout, sizes, flight.facts),
@@ -246,7 +248,6 @@ class Exporter:
         while not flight.job.ended.wait(_ENDED_LOOK):
             if live.handover.is_closed:
                 break
-        flight.folder.remove(path)
 
     def _release(self, flight: Flight) -> None:
         copy, flight.copy = flight.copy, None

@@ -47,6 +47,8 @@ class Model:
     """Entries of the state that are no tensors."""
     sharded: bool = False
     """Whether tensors are spread over ranks: then all of them have to take part."""
+    everything: dict[str, Any] = field(default_factory=dict)
+    """The tied ones too: the same on all ranks, whatever each of them holds of a tensor."""
     module: Any = None
     """The module below its wrappers; None where a state dict was given."""
 
@@ -63,22 +65,30 @@ def describe(source: object) -> Model:
         state, prefix = module.state_dict(), ""
     else:
         raise UsageError(f"the model is a {printable(type(source).__name__)}, no module and no state dict")
+    import torch
+
     found = Model({}, module=module)
     for key, value in state.items():
-        name = _WRAPPED.sub("", str(key).removeprefix(prefix))
-        if not _is_tensor(value):
+        name = str(key).removeprefix(prefix)
+        if any(wrapper in name for wrapper in _WRAPPERS):
+            name = _WRAPPED.sub("", name)
+        if not isinstance(value, torch.Tensor):
             if isinstance(value, Mapping):
                 raise UsageError(f"{printable(name)} is a state within the state: give the model's own state dict")
             found.left_out.append(name)
             continue
         if name in found.tensors:
             raise UsageError(f"two tensors would be called {printable(name)}")
-        _require_plain(name, value)
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            _require_plain(name, value)
+        if (wrong := _wrong_with(name, value)) is not None:
+            raise UsageError(f"{printable(name)} {wrong}")
         found.tensors[name] = value
         found.sharded |= _is_sharded(value)
     ignored = getattr(module, "_keys_to_ignore_on_save", None) or ()
     for name in [name for name in found.tensors if name in ignored]:
         del found.tensors[name]
+    found.everything = dict(found.tensors)
     found.tied = _ties(found.tensors, module)
     for name in found.tied:
         del found.tensors[name]
@@ -143,31 +153,31 @@ def _names(torch: Any) -> dict[Any, str]:
     return {getattr(torch, there): name for name, there in _DTYPES.items() if hasattr(torch, there)}
 
 
-def _is_tensor(value: object) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor)
-
-
 def _is_sharded(tensor: Any) -> bool:
     return hasattr(tensor, "device_mesh") and hasattr(tensor, "full_tensor")
 
 
 def _require_plain(name: str, tensor: Any) -> None:
-    import torch
+    """Refuse what only looks like a tensor."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-    shown = printable(name)
-    if ".lora_A." in name:
-        raise UsageError(f"the model holds a LoRA adapter ({shown}): merge it, or give a merged state dict")
-    if hasattr(tensor, "ds_tensor"):
-        raise UsageError(f"{shown} is partitioned by ZeRO-3: give the gathered state dict on rank 0")
-    if tensor.device.type == "meta":
-        raise UsageError(f"{shown} has no data: it is on the meta device")
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise UsageError(f"{shown} is sparse or quantized, which safetensors cannot hold")
     if is_traceable_wrapper_subclass(tensor) and not _is_sharded(tensor):
-        raise UsageError(f"{shown} is a {type(tensor).__name__}, not a plain tensor")
+        raise UsageError(f"{printable(name)} is a {type(tensor).__name__}, not a plain tensor")
+
+
+def _wrong_with(name: str, tensor: Any) -> str | None:
+    """Why a tensor cannot be saved."""
+    import torch
+
+    if ".lora_A." in name:
+        return "belongs to a LoRA adapter: merge it, or give a merged state dict"
+    if hasattr(tensor, "ds_tensor"):
+        return "is partitioned by ZeRO-3: give the gathered state dict on rank 0"
+    if tensor.is_meta:
+        return "has no data: it is on the meta device"
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        return "is sparse or quantized, which safetensors cannot hold"
+    return None
 
 
 def _ties(tensors: Mapping[str, Any], module: Any) -> dict[str, str]:
@@ -178,9 +188,9 @@ def _ties(tensors: Mapping[str, Any], module: Any) -> dict[str, str]:
     groups: dict[object, list[str]] = {}
     for name, tensor in tensors.items():
         local = tensor._local_tensor if _is_sharded(tensor) else tensor
-        if local.numel():
-            place = (local.device, local.untyped_storage().data_ptr(), local.storage_offset(), local.dtype)
-            groups.setdefault((place, tuple(tensor.shape), local.stride()), []).append(name)
+        address = local.data_ptr()
+        if address:
+            groups.setdefault((address, local.dtype, tensor.shape, local.stride()), []).append(name)
     declared = getattr(module, "_tied_weights_keys", None)
     config = getattr(module, "config", None)
     tied: dict[str, str] = {}
