@@ -232,7 +232,10 @@ def lines(place: Place, config: Mapping[str, Any]) -> list[str]:
         "  ".join([*(clean(cell).ljust(width) for cell, width in zip(row, widths, strict=False)), clean(row[-1])])
         for row in rows
     ]
-    return [f"evaluation on {_where(place, config)}, {place.planned.plan.concurrency} requests at a time", *shown]
+    where = [f"evaluation on {_where(place, config)}, {place.planned.plan.concurrency} requests at a time"]
+    if place.kind == "fleet" and (arguments := fleet_settings(place.options, config).sglang_args):
+        where.append(f"engine settings: {clean(' '.join(arguments))}")
+    return [*where, *shown]
 
 
 def _where(place: Place, config: Mapping[str, Any]) -> str:
@@ -244,9 +247,8 @@ def _where(place: Place, config: Mapping[str, Any]) -> str:
     if settings.urls:
         return f"a fleet of the engines {', '.join(map(clean, settings.urls))}"
     engines = f"{settings.size} engine{'s' if settings.size > 1 else ''}"
-    arguments = f" with {' '.join(map(clean, settings.sglang_args))}" if settings.sglang_args else ""
     gpus = f"{settings.gpus_per_engine} GPU{'s' if settings.gpus_per_engine > 1 else ''}"
-    return f"a fleet of {engines} of {gpus} each{arguments}"
+    return f"a fleet of {engines} of {gpus} each"
 
 
 COMPARED = (

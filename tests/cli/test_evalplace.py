@@ -137,6 +137,10 @@ def test_a_fleet_gets_the_trainers_engine_settings_and_its_own_over_them(data: l
     assert settings.sglang_args == ("--mem-fraction-static", "0.9", "--dtype", "bfloat16", "--log-level", "error")
     assert (settings.num_gpus, settings.gpus_per_engine, settings.size) == (2, 2, 1)
     assert evalplace.to_config(place, config)["sglang_args"] == list(settings.sglang_args)
+    assert evalplace.lines(place, config)[:2] == [
+        "evaluation on a fleet of 1 engine of 2 GPUs each, 64 requests at a time",
+        "engine settings: --mem-fraction-static 0.9 --dtype bfloat16 --log-level error",
+    ]
 
 
 def test_given_engines_of_a_fleet_are_not_configured_by_the_trainers_settings(data: list[str]) -> None:
