@@ -1,13 +1,9 @@
 """Measures a model behind a target: all sets of a plan, side by side, to scores and samples.
 
-Does: reads the sets, renders their prompts, checks lengths, keeps ``plan.concurrency`` prompts in flight over all sets
+Does: reads the sets, renders their prompts, keeps ``plan.concurrency`` prompts in flight over all sets
 together, has the answers graded beside that, and counts. Prompts are made as they are needed: what is held grows with
 the concurrency, not with the sets. Leaves to others: one request (``generation``), one grade (``grading``), the
-arithmetic (``core.tally``), the table of samples (``samples``).
-
-Lengths: a prompt whose longest answer does not fit the engine's context gets a shorter one, down to a quarter of what
-the set allows, the same for all samples of the prompt. What leaves less than that is not sent: engines answer 400, and
-many of those open a router's breaker. It counts as failed, with its reason.
+arithmetic (``core.tally``), the table of samples (``samples``), what is too long (``sampling``).
 
 Versions: with ``expected_version`` an answer counts if that version alone made it. One that another version made is
 asked again a few times, then it is failed.
@@ -18,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -30,11 +26,10 @@ from fsrun.adapters.generation import Answer, Ask, Served, Target
 from fsrun.adapters.graders import Grade
 from fsrun.adapters.gradings import Gradings, in_line
 from fsrun.adapters.plan import EvalPlan, SetPlan
+from fsrun.adapters.sampling import least_answer, longest, room_for, sampling_of
 from fsrun.adapters.tokens import Rendered, Tokens
 from fsrun.core.tally import FAILED, SampleGrade, Tally, tally
 
-LEAST_SHARE = 4
-"""An answer may be made shorter down to one part in so many of what its set allows."""
 OTHER_VERSION_TRIES = 3
 GRADED_AT_ONCE = 4
 """Answers that one grader may be working on, or waiting for its processes."""
@@ -164,26 +159,34 @@ class _Measurement:
 
     async def run(self, graders: Graders) -> None:
         """Ask and grade everything; raises ``EvaluationError`` as soon as a set cannot be saved any more."""
-        items = self._items()
         found = {spec: graders.get(spec) for spec in {one.grader for one in self.sets}}
-        # Answers wait for graders in bounded queues, one a grader: a slow one slows the asking, and no memory grows.
-        queues = {spec: _Queue(max(64, self.plan.concurrency)) for spec in found if not in_line(spec)}
-        askers = [
-            asyncio.create_task(self._ask(items, found, queues))
-            for _ in range(max(1, min(self.plan.concurrency, self.total)))
-        ]
+        # An asker only asks: what it asks next was rendered before, and what it was answered is graded after, so that
+        # engines are not kept waiting for either. Both queues are bounded: a slow grader slows the asking, and no
+        # memory grows. One queue a grader: a slow one holds up its own sets alone, for as long as it can.
+        room = max(64, self.plan.concurrency)
+        feed: asyncio.Queue[_Item | None] = asyncio.Queue(self.plan.concurrency)
+        queues = {spec: _Queue(room) for spec in found}
+        number = max(1, min(self.plan.concurrency, self.total))
+        askers = [asyncio.create_task(self._ask(feed, queues)) for _ in range(number)]
         grading = [
-            asyncio.create_task(self._grade_queue(found[spec], queue))
+            asyncio.create_task(self._grade(found[spec], queue))
             for spec, queue in queues.items()
-            for _ in range(GRADED_AT_ONCE)
+            for _ in range(_at_once(spec))
         ]
-        ending = asyncio.create_task(_then_end(askers, queues.values()))
-        tasks = [*askers, *grading, ending]
+        tasks = [asyncio.create_task(self._feed(feed, number)), *askers, *grading]
+        tasks.append(asyncio.create_task(_then_end(askers, queues)))
         try:
             for task in asyncio.as_completed(tasks):
                 await task
         finally:
             await _cancel(tasks)
+
+    async def _feed(self, feed: asyncio.Queue[_Item | None], askers: int) -> None:
+        for item in self._items():
+            await feed.put(item)
+            await asyncio.sleep(0)
+        for _ in range(askers):
+            await feed.put(None)
 
     def _items(self) -> Iterator[_Item]:
         """All samples of all sets, the sets in step with each other, so that none is left for the end."""
@@ -215,20 +218,17 @@ class _Measurement:
         key = f"{self.plan.seed}/{one.plan.name}/{prompt.row}/{sample}"
         return int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) >> 1
 
-    async def _ask(self, items: Iterator[_Item], graders: Mapping[str, Grader], queues: Mapping[str, _Queue]) -> None:
-        for item in items:
+    async def _ask(self, feed: asyncio.Queue[_Item | None], queues: Mapping[str, _Queue]) -> None:
+        while (item := await feed.get()) is not None:
             if item.sampling is None:
                 answer = self._unsent(item)
             else:
                 key = f"{item.set.plan.name}/{item.prompt.row}/{item.sample}"
                 answer = await self._answer(Ask(item.rendered.ids.tolist(), item.sampling, key))
-            spec = item.set.grader
             if answer.finish in FAILED:
                 self._count(item, answer, None)
-            elif spec in queues:
-                await queues[spec].put((item, answer))
             else:
-                await self._grade(graders[spec], item, answer)
+                await queues[item.set.grader].put((item, answer))
 
     async def _answer(self, ask: Ask) -> Answer:
         """An answer of the expected version."""
@@ -256,14 +256,13 @@ class _Measurement:
             f"exceed the context of {self.context} tokens",
         )
 
-    async def _grade_queue(self, grader: Grader, queue: _Queue) -> None:
+    async def _grade(self, grader: Grader, queue: _Queue) -> None:
         while (found := await queue.get()) is not None:
-            await self._grade(grader, *found)
-
-    async def _grade(self, grader: Grader, item: _Item, answer: Answer) -> None:
-        prompt = item.prompt
-        grade = await grader.grade(answer.text, prompt.label, prompt.columns, thinking=item.rendered.thinking)
-        self._count(item, answer, grade)
+            item, answer = found
+            prompt = item.prompt
+            grade = await grader.grade(answer.text, prompt.label, prompt.columns, thinking=item.rendered.thinking)
+            self._count(item, answer, grade)
+            await asyncio.sleep(0)
 
     def _count(self, item: _Item, answer: Answer, grade: Grade | None) -> None:
         one = item.set
@@ -282,40 +281,6 @@ class _Measurement:
         self.done += 1
         if self.progress is not None:
             self.progress(Progress(self.done, self.total, sum(each.failed for each in self.sets)))
-
-
-def longest(served: Sequence[Served], tokens: Tokens) -> int | None:
-    """The most tokens of prompt and answer that every engine takes; None where nothing says it."""
-    found = [one.context_length for one in served if one.context_length is not None]
-    return min(found) if found else tokens.context_length()
-
-
-def least_answer(allowed: int) -> int:
-    """The shortest answer, in tokens, that a prompt is sent for."""
-    return max(1, allowed // LEAST_SHARE)
-
-
-def room_for(prompt: int, allowed: int, context: int | None) -> int | None:
-    """How long an answer may be, in tokens; None: the prompt is too long to be sent."""
-    if context is None:
-        return allowed
-    room = min(allowed, context - prompt)
-    return room if room >= least_answer(allowed) else None
-
-
-def sampling_of(plan: SetPlan, room: int, seed: int | None = None) -> dict[str, Any]:
-    """The engine's ``sampling_params``."""
-    sampling: dict[str, Any] = {
-        "temperature": plan.temperature,
-        "top_p": plan.top_p,
-        "top_k": plan.top_k,
-        "max_new_tokens": room,
-    }
-    if plan.stop:
-        sampling["stop"] = list(plan.stop)
-    if seed is not None:
-        sampling["sampling_seed"] = seed
-    return sampling
 
 
 def _load(plan: EvalPlan, one: SetPlan) -> _Set:
@@ -382,11 +347,16 @@ def _named(one: _Set, counts: Counter[str]) -> str:
     return found or f"set {one.plan.name} has no rows"
 
 
-async def _then_end(askers: Sequence[asyncio.Task[None]], queues: Iterable[_Queue]) -> None:
+def _at_once(spec: str) -> int:
+    """Grades of one grader that are waited for at one time; one that answers at once needs no more than one."""
+    return 1 if in_line(spec) else GRADED_AT_ONCE
+
+
+async def _then_end(askers: Sequence[asyncio.Task[None]], queues: Mapping[str, _Queue]) -> None:
     """Once all are asked, tell the graders that no more comes."""
     await asyncio.wait(askers)
-    for queue in queues:
-        for _ in range(GRADED_AT_ONCE):
+    for spec, queue in queues.items():
+        for _ in range(_at_once(spec)):
             await queue.put(None)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from fsrun.adapters import datasets, measure
+from fsrun.adapters import datasets, sampling
 from fsrun.adapters.causes import Finding
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.generation import HttpTarget, Served, read_answer
@@ -236,7 +236,7 @@ def _prompts(plan: EvalPlan, served: Sequence[Served]) -> list[Finding]:
     except EvaluationError as error:
         return [Finding("no-tokenizer", name, error.reason)]
     found = [Finding("tokenizer", tokens.folder)]
-    context = measure.longest(served, tokens)
+    context = sampling.longest(served, tokens)
     if context is None:
         found.append(Finding("no-length", tokens.folder))
     for one in plan.sets:
@@ -259,7 +259,7 @@ def _lengths(plan: EvalPlan, one: SetPlan, tokens: Tokens, context: int | None) 
         lengths = [len(tokens.render(one, prompt).ids) for prompt in prompts]
     except EvaluationError as error:
         return [Finding("template", where, error.reason)]
-    rooms = [measure.room_for(length, one.max_tokens, context) for length in lengths]
+    rooms = [sampling.room_for(length, one.max_tokens, context) for length in lengths]
     unsent = sum(room is None for room in rooms)
     short = sum(room is not None and room < one.max_tokens for room in rooms)
     said = f"of {len(prompts)} prompts, {max(lengths)} tokens at most, with answers up to {one.max_tokens} tokens"

@@ -10,7 +10,7 @@ import pytest
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.generation import Answer, Ask, HttpTarget, Served
 from fsrun.adapters.graders import Grade
-from fsrun.adapters.measure import GRADED_AT_ONCE, Measured, Progress, least_answer, measure, room_for, sampling_of
+from fsrun.adapters.measure import GRADED_AT_ONCE, Measured, Progress, measure
 from fsrun.adapters.plan import EvalPlan, SetPlan
 from support.standin import Engine
 from support.words import WordGrader, plan_of, tokens, write_set
@@ -27,12 +27,14 @@ class FakeTarget:
         self.asks: list[Ask] = []
         self.running = 0
         self.most = 0
+        self.turns = 1
 
     async def generate(self, ask: Ask) -> Answer:
         self.asks.append(ask)
         self.running += 1
         self.most = max(self.most, self.running)
-        await asyncio.sleep(0)
+        for _ in range(self.turns):
+            await asyncio.sleep(0)
         self.running -= 1
         return self.answer(ask)
 
@@ -82,6 +84,7 @@ def test_each_set_counts_by_its_own_samples(path: Path) -> None:
 
 def test_no_more_prompts_are_in_flight_than_the_plan_says_over_all_sets_together(path: Path) -> None:
     target = FakeTarget()
+    target.turns = 50
     measured(plan_of(path, "a", "b", "c", samples=8, shared={"concurrency": 5}), target)
     assert len(target.asks) == 96
     assert target.most == 5
@@ -101,7 +104,7 @@ def test_sets_advance_in_step(path: Path, tmp_path: Path) -> None:
 
 
 def test_prompts_are_made_as_they_are_needed(path: Path) -> None:
-    """With one prompt in flight, one is rendered: memory follows the concurrency, not the set."""
+    """With one prompt in flight, the next is ready and one more: memory follows the concurrency, not the set."""
     rendered = tokens()
     seen: list[int] = []
 
@@ -111,7 +114,8 @@ def test_prompts_are_made_as_they_are_needed(path: Path) -> None:
 
     target = FakeTarget(answer)
     asyncio.run(measure(plan_of(path, shared={"concurrency": 1}), target, rendered, graders=WordGrader()))
-    assert seen == [1, 2, 3, 4]
+    assert all(rendered <= number + 3 for number, rendered in enumerate(seen))
+    assert seen[0] < 4
 
 
 def test_a_second_evaluation_renders_nothing_again(path: Path) -> None:
@@ -119,13 +123,6 @@ def test_a_second_evaluation_renders_nothing_again(path: Path) -> None:
     for _ in range(2):
         asyncio.run(measure(plan_of(path), FakeTarget(), rendered, graders=WordGrader()))
     assert rendered._tokenizer.rendered == 4
-
-
-def test_sampling_says_what_the_set_says() -> None:
-    plan = SetPlan("a", "x", temperature=0.6, top_p=0.95, top_k=20, max_tokens=512, stop=("Q:",))
-    assert sampling_of(plan, 512) == {
-        "temperature": 0.6, "top_p": 0.95, "top_k": 20, "max_new_tokens": 512, "stop": ["Q:"],
-    }  # fmt: skip
 
 
 def test_with_a_seed_each_sample_has_its_own_the_same_at_each_checkpoint(path: Path) -> None:
@@ -138,26 +135,6 @@ def test_with_a_seed_each_sample_has_its_own_the_same_at_each_checkpoint(path: P
     assert seeds(7) == seeds(7)
     assert seeds(8) != seeds(7)
     assert set(seeds(None)) == {None}
-
-
-@pytest.mark.parametrize(
-    ("prompt", "allowed", "context", "room"),
-    [
-        (10, 16, None, 16),
-        (10, 16, 26, 16),
-        (11, 16, 26, 15),
-        (22, 16, 26, 4),
-        (23, 16, 26, None),
-        (30, 16, 26, None),
-        (25, 1, 26, 1),
-        (26, 1, 26, None),
-    ],
-)
-def test_a_long_prompt_gets_a_shorter_answer_down_to_a_quarter_then_none(
-    prompt: int, allowed: int, context: int | None, room: int | None
-) -> None:
-    assert room_for(prompt, allowed, context) == room
-    assert least_answer(16) == 4
 
 
 def test_a_prompt_that_is_too_long_is_not_sent_and_counts_as_failed_with_its_reason(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 import calls
+import evaluating
 import logging_rows
 import reading
 import sharing
@@ -34,6 +35,7 @@ GROUPS = {
     "import": starting.measure,
     "calls": calls.measure,
     "daemon": daemon.measure,
+    "eval": evaluating.measure,
 }
 README = Path(__file__).parents[2] / "README.md"
 
