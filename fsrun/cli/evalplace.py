@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fsrun.cli.evaloptions import DATA_OPTIONS, FLEET_OPTIONS, PLAN_OPTIONS, SET_OPTIONS
 from fsrun.cli.text import clean, say
 from fsrun.core.errors import UsageError
+from fsrun.core.redaction import redact_argv
 
 if TYPE_CHECKING:
     from fsrun.adapters.evaluation import Evaluator
@@ -234,7 +235,7 @@ def lines(place: Place, config: Mapping[str, Any]) -> list[str]:
     ]
     where = [f"evaluation on {_where(place, config)}, {place.planned.plan.concurrency} requests at a time"]
     if place.kind == "fleet" and (arguments := fleet_settings(place.options, config).sglang_args):
-        where.append(f"engine settings: {clean(' '.join(arguments))}")
+        where.append(f"engine settings: {clean(' '.join(redact_argv(arguments)))}")
     return [*where, *shown]
 
 

@@ -13,6 +13,7 @@ from fsrun.adapters.function import FunctionEvaluator
 from fsrun.adapters.measure import Progress
 from fsrun.cli import evalplace
 from fsrun.cli.eval import command
+from fsrun.core.config import encode_config
 from fsrun.core.errors import UsageError
 
 FLEET = ["--eval-num-gpus", "2"]
@@ -141,6 +142,13 @@ def test_a_fleet_gets_the_trainers_engine_settings_and_its_own_over_them(data: l
         "evaluation on a fleet of 1 engine of 2 GPUs each, 64 requests at a time",
         "engine settings: --mem-fraction-static 0.9 --dtype bfloat16 --log-level error",
     ]
+
+
+def test_a_key_of_the_engines_is_neither_printed_nor_recorded(data: list[str]) -> None:
+    place = choose(*FLEET, *data, "--eval-sglang-api-key", "sesame-0123456789")
+    assert evalplace.fleet_settings(place.options, {}).sglang_args == ("--api-key", "sesame-0123456789")
+    assert evalplace.lines(place, {})[1] == "engine settings: --api-key ***"
+    assert encode_config(evalplace.to_config(place, {}))["sglang_args"] == ["--api-key", "***"]
 
 
 def test_given_engines_of_a_fleet_are_not_configured_by_the_trainers_settings(data: list[str]) -> None:
