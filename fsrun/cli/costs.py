@@ -107,4 +107,5 @@ def pause_line(evaluation: Mapping[str, Any]) -> str:
 
 def seconds(value: float) -> str:
     """A duration in seconds, with two digits where it is short."""
-    return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"
+    digits = 2 if value < 1 else 1 if value < 10 else 0
+    return f"{round(value, digits):g} s"

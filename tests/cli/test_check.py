@@ -159,6 +159,8 @@ BREACHES: dict[str, tuple[Change, tuple[str, str, int | None, str]]] = {
         lambda r: r.log("eval", 1, b"oops\n"), ("error", "scalars/eval.1.jsonl", 2, "6.8")),
     "a line without a step": (
         lambda r: r.log("eval", 1, b'{"a": 1}\n'), ("error", "scalars/eval.1.jsonl", 2, "6.8")),
+    "a value that is no number": (
+        lambda r: r.log("eval", 1, b'{"step": 2, "a": "text", "b": 1}\n'), ("error", "scalars/eval.1.jsonl", 2, "6.8")),
     "NUL bytes": (lambda r: r.log("main", 2, b"\0\0\0"), ("warning", "scalars/main.2.jsonl", 6, "8.2")),
     "a torn last line of a closed session": (
         lambda r: r.log("main", 2, b'{"step'), ("note", "scalars/main.2.jsonl", 6, "8.2")),

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsrun.core.lines import Point, complete_prefix, encode_lines, parse_lines
+from fsrun.core.lines import complete_prefix, encode_lines
 from fsrun.core.values import check_tag
+from tests.support.lines import Point, read_lines
 
 unit = pytest.mark.unit
 
@@ -36,16 +37,15 @@ def test_a_line_has_step_first_then_time_then_the_tags_in_their_order() -> None:
 @unit
 def test_no_points_are_no_bytes() -> None:
     assert encode_lines([]) == b""
-    assert parse_lines(b"") == ([], [])
 
 
 @unit
 def test_nan_and_the_infinities_are_words_that_any_json_reader_takes() -> None:
     data = encode_lines([Point(0, 1.0, {"a": math.nan, "b": math.inf, "c": -math.inf}, None)])
     assert json.loads(data) == {"step": 0, "time": 1.0, "a": "NaN", "b": "Infinity", "c": "-Infinity"}
-    [point], problems = parse_lines(data)
+    [point] = read_lines(data)
     assert math.isnan(point.values["a"])
-    assert (point.values["b"], point.values["c"], problems) == (math.inf, -math.inf, [])
+    assert (point.values["b"], point.values["c"]) == (math.inf, -math.inf)
 
 
 @unit
@@ -53,7 +53,7 @@ def test_an_entry_is_a_key_of_its_own_and_disturbs_no_other_line_of_the_batch() 
     points = [Point(1, 1.0, {"a": 1}, None), Point(2, 2.0, {"a": 2}, "X.1"), Point(3, 3.0, {"a": 3}, None)]
     lines = encode_lines(points).splitlines()
     assert [json.loads(line).get("entry") for line in lines] == [None, "X.1", None]
-    assert parse_lines(encode_lines(points)) == (points, [])
+    assert read_lines(encode_lines(points)) == points
 
 
 @unit
@@ -74,7 +74,7 @@ def test_what_was_encoded_is_read_back(points: list[Point]) -> None:
     data = encode_lines(points)
     assert data.count(b"\n") == len(points)
     assert complete_prefix(data) == len(data)
-    assert parse_lines(data) == (points, [])
+    assert read_lines(data) == points
 
 
 @pytest.mark.property
@@ -82,7 +82,7 @@ def test_what_was_encoded_is_read_back(points: list[Point]) -> None:
 def test_a_cut_loses_whole_lines_only(points: list[Point], data: st.DataObject) -> None:
     encoded = encode_lines(points)
     cut = encoded[: data.draw(st.integers(0, len(encoded)))]
-    assert parse_lines(cut)[0] == points[: cut.count(b"\n")]
+    assert read_lines(cut) == points[: cut.count(b"\n")]
 
 
 @unit
@@ -100,43 +100,3 @@ def test_a_cut_loses_whole_lines_only(points: list[Point], data: st.DataObject) 
 )
 def test_what_is_complete_ends_at_the_first_nul_or_the_last_newline(data: bytes, end: int) -> None:
     assert complete_prefix(data) == end
-
-
-@unit
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
-        (b'{"step":1,"time":1.0,"a":0.', "no JSON"),
-        (b'{"step":1}{"step":2}', "no JSON"),
-        (b"[1,2]", "no object"),
-        (b'{"time":1.0,"a":1}', "no whole step"),
-        (b'{"step":1.5,"a":1}', "no whole step"),
-        (b'{"step":"1","a":1}', "no whole step"),
-        (b'{"step":true,"a":1}', "no whole step"),
-        (b'{"step":1', "no JSON"),
-    ],
-)
-def test_a_bad_line_is_named_and_the_lines_after_it_count(bad: bytes, reason: str) -> None:
-    good = b'{"step":7,"time":1.0,"a":1}\n'
-    points, problems = parse_lines(good + bad + b"\n" + good)
-    assert [p.step for p in points] == [7, 7]
-    assert problems == [(len(good), reason)]
-
-
-@unit
-def test_a_line_torn_at_a_comma_is_not_joined_with_the_next() -> None:
-    points, problems = parse_lines(b'{"step":1,"time":1.0\n"a":2}\n{"step":3,"time":1.0},{"step":4,"time":1.0}\n')
-    assert points == []
-    assert [p.reason for p in problems] == ["no JSON", "no JSON", "no JSON"]
-
-
-@unit
-def test_empty_lines_and_values_that_are_no_numbers_are_ignored() -> None:
-    points, problems = parse_lines(b'\n{"step":2.0,"time":"x","a":null,"b":"text","c":[1],"d":true,"e":3}\n \n')
-    assert points == [Point(2, 0.0, {"e": 3}, None)]
-    assert problems == []
-
-
-@unit
-def test_a_step_may_be_written_as_a_whole_float() -> None:
-    assert parse_lines(b'{"step":12.0,"time":1,"a":1}\n')[0] == [Point(12, 1.0, {"a": 1}, None)]

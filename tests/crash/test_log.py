@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from fsrun.core.lines import complete_prefix, parse_lines
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.run.log import SessionLog
 from fsrun.run.outbox import Outbox
 from fsrun.run.spill import SpillFile, SpillNote, find_spills, import_spill
 from support.fs import Crash, FaultFS, Operation, WrappedFS, crash_points
+from tests.support.lines import read_lines
 
 pytestmark = pytest.mark.crash
 
@@ -33,7 +33,7 @@ def line(step: int) -> bytes:
 
 
 def steps(data: bytes) -> list[int]:
-    return [point.step for point in parse_lines(data)[0]]
+    return [point.step for point in read_lines(data)]
 
 
 class DiskFS(WrappedFS):
@@ -163,9 +163,7 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes_off(tmp_path: Path, ki
     while not ended:
         ended, disk, acknowledged = run(crash)
         for data in disk.survivors():
-            points, problems = parse_lines(data[: complete_prefix(data)])
-            found = [point.step for point in points]
-            assert problems == []
+            found = steps(data)
             assert found[: len(acknowledged)] == acknowledged
             assert found == list(range(len(found))), "in the order of the calls, none twice"
         crash += 1

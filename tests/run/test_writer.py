@@ -20,7 +20,7 @@ import torch
 
 from fsrun.core.codec import encode_record
 from fsrun.core.errors import UsageError
-from fsrun.core.lines import complete_prefix, parse_lines
+from fsrun.core.lines import complete_prefix
 from fsrun.core.records import Lock
 from fsrun.disk.clock import SystemClock
 from fsrun.disk.fs import LocalFileSystem
@@ -30,6 +30,7 @@ from fsrun.run.log import SessionLog
 from fsrun.run.spill import find_spills, import_spill
 from fsrun.run.writer import ScalarWriter
 from support.fs import CountingFS, FaultFS
+from tests.support.lines import read_lines
 
 pytestmark = pytest.mark.unit
 
@@ -297,8 +298,7 @@ def test_a_tight_loop_is_in_order_and_complete(bench: Bench) -> None:
         writer.add({"a": 0.5}, step)
     assert len(writer._pending) < 50_000
     assert writer.close(SOON)
-    points, problems = parse_lines((bench.run_dir / "scalars" / "main.1.jsonl").read_bytes())
-    assert problems == []
+    points = read_lines((bench.run_dir / "scalars" / "main.1.jsonl").read_bytes())
     assert [point.step for point in points] == list(range(100_000))
 
 
@@ -451,7 +451,7 @@ def test_a_run_that_is_removed_is_noticed_at_the_end_at_the_latest(bench: Bench)
     writer.add({"a": 1.0}, 1)
     assert not writer.close(0.1)
     [spill] = bench.spills.glob("*.jsonl")
-    assert [point.step for point in parse_lines(spill.read_bytes())[0]] == [0, 1]
+    assert [point.step for point in read_lines(spill.read_bytes())] == [0, 1]
 
 
 def test_what_was_in_doubt_is_written_again_in_the_session_that_continues(bench: Bench) -> None:
@@ -531,7 +531,7 @@ def test_a_write_that_took_longer_than_the_protection_is_spilled_when_the_sessio
     assert not writer.flush(0.1)
     writer.fenced()
     [spill] = bench.spills.glob("*.jsonl")
-    assert [point.step for point in parse_lines(spill.read_bytes())[0]] == [0]
+    assert [point.step for point in read_lines(spill.read_bytes())] == [0]
 
 
 def test_a_fenced_writer_writes_no_more_and_keeps_what_was_on_its_way(bench: Bench) -> None:
@@ -545,7 +545,7 @@ def test_a_fenced_writer_writes_no_more_and_keeps_what_was_on_its_way(bench: Ben
     assert writer.close(SOON)
     gate.set()
     [spill] = bench.spills.glob("*.jsonl")
-    assert [point.step for point in parse_lines(spill.read_bytes())[0]] == [1]
+    assert [point.step for point in read_lines(spill.read_bytes())] == [1]
 
 
 def test_a_fence_that_finds_nothing_on_its_way_says_nothing(bench: Bench) -> None:

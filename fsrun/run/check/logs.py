@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fsrun.core import layout
-from fsrun.core.lines import complete_prefix, parse_lines
+from fsrun.core.lines import complete_prefix
 from fsrun.core.scalars import Sessions, Source, read_sessions, sources
+from fsrun.disk.logs import LogReader, read_pieces
 from fsrun.run.check.finding import Fix, Picture
 from fsrun.run.check.recorded import check_indexes
 from fsrun.run.check.repair import bring_spill, build_data
@@ -65,7 +66,7 @@ def _check_scalars(picture: Picture, source: Source, held: Sessions, done: set[s
     limit = held.limit(source)
     if limit is not None:
         _check_limit(picture, path, data, complete, limit)
-    _check_lines(picture, path, data[:complete], done)
+    _check_lines(picture, source, complete, data, done)
     return complete
 
 
@@ -82,15 +83,18 @@ def _check_limit(picture: Picture, path: str, data: bytes, complete: int, limit:
         picture.report("note", path, "4.7", message, "nothing: a writer went on after it had been replaced")
 
 
-def _check_lines(picture: Picture, path: str, data: bytes, done: set[str]) -> None:
-    points, problems = parse_lines(data)
-    for problem in problems[:_MOST]:
-        line = data.count(b"\n", 0, problem.offset) + 1
-        message = f"{problem.reason}; the line does not count"
-        picture.report("error", path, "6.8", message, "the lines after it count; its writer is at fault", line=line)
-    if len(problems) > _MOST:
-        picture.report("error", path, "6.8", f"{len(problems) - _MOST} more faulty lines", "as above")
-    lost = sorted({point.entry for point in points if point.entry is not None} - done)
+def _check_lines(picture: Picture, source: Source, complete: int, data: bytes, done: set[str]) -> None:
+    """Read a log as every reader does, and name what it skips."""
+    path, log = source.path, LogReader(source.job, source.session)
+    for _ in log.read(read_pieces(picture.fs, picture.store.path(path), 0, complete)):
+        pass
+    for begin, reason in log.faults[:_MOST]:
+        line = data.count(b"\n", 0, begin) + 1
+        message, remedy = f"{reason}; it does not count", "what is beside and after it counts; its writer is at fault"
+        picture.report("error", path, "6.8", message, remedy, line=line)
+    if log.skipped > _MOST:
+        picture.report("error", path, "6.8", f"{log.skipped - _MOST} more faulty lines or values", "as above")
+    lost = sorted(log.keys - done)
     for key in lost[:_MOST]:
         message = f"lines of the outcome {key!r:.220}, which does not stand, do not count"
         picture.report("note", path, "5.9", message, "nothing: the attempt was lost before its outcome was put")
