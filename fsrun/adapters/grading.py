@@ -131,7 +131,10 @@ class Grading:
     def _now(self, text: str, label: Any, columns: Mapping[str, Any], thinking: bool) -> Grade:
         parted = part(text[-LONGEST:], thinking=thinking and len(text) <= LONGEST)
         if self._pure is not None:
-            grade = self._pure(parted.answer, label, columns)
+            try:
+                grade = self._pure(parted.answer, label, columns)
+            except Exception as error:  # noqa: BLE001 - one answer that it does not take is no end of an evaluation
+                return Grade(None, reason=f"the grader raised {type(error).__name__}: {error}"[:500])
         elif self.spec == "math":
             grade = self._elsewhere(parted.answer, label, {})
         else:

@@ -21,7 +21,7 @@ _KEYS: Final = ("choices", "options", "endings")
 _TEXT: Final = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit)\s{0,4}\{([^{}]{0,300})\}")
 _OPEN: Final = r"[\s(\[{*_\"'$<:]{0,12}(?:(?i:option|choice|letter)\s{1,4})?[(\[*_]{0,4}"
 _LETTER: Final = re.compile(rf"{_OPEN}([A-Z])(?![A-Za-z0-9]|['’][A-Za-z])")
-_LOWER: Final = re.compile(r"[\s(\[{*_\"'$]{0,12}([a-z])[)\].*_\s\"'$}]{0,8}\Z")
+_LOWER: Final = re.compile(r"[\s(\[{*_\"'$]{0,12}([a-z])(?:[)\].*_\s\"'$}]{0,8}\Z|\)\s)")
 _MORE: Final = re.compile(
     r"[)\]*_\s.\"']{0,6}(?:,|/|&|\bor\b|\band\b|\bund\b)[\s,]{0,4}(?:(?:and|or)\s{1,4})?[(\[*_\s]{0,4}(?:option\s{1,4})?"
     r"([A-Z])(?![A-Za-z0-9]|['’][A-Za-z])"
@@ -30,7 +30,8 @@ _STATED: Final = re.compile(
     r"\b(?:(?i:option|choice|answer|letter)\s{1,4}[(*_\[]{0,4}([A-Z])[)*_\]]{0,4}|[(\[*]{1,3}([A-Z])[)\]*]{1,3})"
     r"\s{1,4}(?:is|seems|must\s{1,4}be|would\s{1,4}be)\s{1,4}(?:therefore\s{1,4}|thus\s{1,4}|indeed\s{1,4}|clearly\s{1,4})?"
     r"(?:the\s{1,4})?(?:correct|right|best|true|answer)|(?<![A-Za-z0-9])[(\[*]{1,3}([A-Z])[)\]*]{1,3}"
-    r"\s{1,4}is\s{1,4}(?:the\s{1,4})?(?:correct|right|best|answer)",
+    r"\s{1,4}is\s{1,4}(?:the\s{1,4})?(?:correct|right|best|answer)"
+    r"|(?<![A-Za-z0-9])([A-Z])\s{1,4}is\s{1,4}(?:the\s{1,4})?(?:correct|right|best)\b",
 )
 _SELECT: Final = re.compile(
     r"\b(?:choose|chose|select|pick|go\s{1,4}with|going\s{1,4}with)\s{1,4}(?:(?:option|choice|answer)\s{1,4})?[(*_\[]{0,4}([A-Z])(?![A-Za-z0-9]|['’][A-Za-z])",
@@ -42,6 +43,8 @@ _LINE: Final = re.compile(
 _BOLD: Final = re.compile(r"\*\*\s{0,2}\(?([A-Z])(?:\)|\.|:)?(?:\s[^*\n]{0,300})?\*\*")
 _BEGIN: Final = re.compile(r"[\s*_(\[\"'$]{0,12}([A-Z])(?:[)\].:,*_\"'$]|\s*\Z|\n)")
 _ALONE: Final = re.compile(r"[\s*_(\[\"'$]{0,12}([A-Z])[)\].:*_\"'$\s]{0,12}\Z")
+_MENTIONED: Final = re.compile(r"\b(?i:option|choice)\s{1,4}[(*_\[]{0,4}([A-Z])(?![A-Za-z0-9]|['’][A-Za-z])")
+_OPTION: Final = re.compile(r"[\s*_\-]{0,8}[(\[]?[A-Z][).:\]][*_]{0,4}\s{1,4}\S")
 _PARENTHESES: Final = re.compile(r"\(([A-Z])\)")
 _PERSON: Final = re.compile(r"\s{1,4}(?!because|since|as|and|is|,)[a-z]")
 _INDEX: Final = re.compile(r"\d{1,2}")
@@ -88,18 +91,21 @@ def chosen(answer: str, count: int, choices: list[str]) -> str | None:
         found = _letter(said, count)
         if found is not None:
             return found or None
-    bold = _known(_BOLD.findall(answer), count)
+    bold = _outstanding(_BOLD, answer, count)
     if bold is not None:
         return bold
     for text, pattern in ((answer, _BEGIN), (answer.rstrip().rpartition("\n")[2], _ALONE)):
         match = pattern.match(text)
-        if match is not None and _is_known(match.group(1), count):
+        if match is not None and _is_known(match.group(1), count) and not _lists_options(text, match.group(1)):
             return None if _MORE.match(text, match.end(1)) else match.group(1)
     lower = _LOWER.match(answer) if len(answer) < 100 else None
     if lower is not None and _is_known(lower.group(1).upper(), count):
         return lower.group(1).upper()
-    found = _known(_PARENTHESES.findall(answer), count)
-    return found if found is not None else _by_text(answer, choices)
+    for pattern in (_MENTIONED, _PARENTHESES):
+        found = _outstanding(pattern, answer, count)
+        if found is not None:
+            return found
+    return _by_text(answer, choices)
 
 
 def _statements(answer: str) -> Iterable[tuple[int, str]]:
@@ -141,8 +147,20 @@ def _by_text(answer: str, choices: list[str]) -> str | None:
     return None
 
 
-def _known(found: list[str], count: int) -> str | None:
-    return next((letter for letter in reversed(found) if _is_known(letter, count)), None)
+def _outstanding(pattern: re.Pattern[str], answer: str, count: int) -> str | None:
+    """The one letter that a pattern finds: in all of the text, or else in its last line, if that lists no option."""
+    found = {letter for letter in pattern.findall(answer) if _is_known(letter, count)}
+    if len(found) > 1:
+        line = answer.rstrip().rpartition("\n")[2]
+        found = {letter for letter in pattern.findall(line) if _is_known(letter, count)}
+        if len(found) == 1 and _OPTION.match(line):
+            return None
+    return found.pop() if len(found) == 1 else None
+
+
+def _lists_options(text: str, letter: str) -> bool:
+    """Whether a text that begins with a letter goes on with the next one on a line of its own: options, no choice."""
+    return re.search(rf"\n[\s*_(\[]{{0,8}}{re.escape(chr(ord(letter) + 1))}[).:\]]", text[:20_000]) is not None
 
 
 def _is_known(letter: str, count: int) -> bool:

@@ -144,7 +144,7 @@ def _differ(a: Any, b: Any) -> bool:
             return False
     is_rounded = any(isinstance(each, Basic) and each.has(Float) for each in (a, b))
     symbols = sorted(a.free_symbols | b.free_symbols, key=str)
-    for shift in (Rational(3, 7), Rational(17, 11)):
+    for shift in (Rational(3, 7), Rational(-17, 11)):
         values = {symbol: shift + Rational(5 * at, 13) for at, symbol in enumerate(symbols)}
         try:
             x, y = (complex_of(each.subs(values) if values else each) for each in (a, b))

@@ -24,7 +24,7 @@ _BOX: Final = re.compile(r"\\(?:boxed|fbox)\s{0,8}\{|(?<=\\)(?:boxed|fbox)\s{0,8
 _CUE: Final = re.compile(
     r"\b(?:final\s{1,4}|correct\s{1,4}|right\s{1,4}|best\s{1,4})?(?:answer|option|choice)s?\b"
     r"(?:\s{1,4}(?:choice|option|here|to\s{1,4}(?:the|this)\s{1,4}(?:question|problem)))?"
-    r"[\s*_]{0,8}(?::|=|\bis\b|\bwould\s{1,4}be\b|\bare\b)[\s*_]{0,8}:?|答案\s{0,4}(?:是|为|：|:)",
+    r"[\s*_]{0,8}(?::|=|\bis\b|\bwould\s{1,4}be\b|\bare\b)[\s*_]{0,8}:?|答案\s{0,4}(?:是|为|：|:)|<answer>",
     re.IGNORECASE,
 )
 _MARK: Final = "####"
@@ -122,6 +122,7 @@ def cues(text: str) -> Iterator[tuple[int, str]]:
     found = list(_CUE.finditer(text))
     ends = [*(match.start() for match in found[1:]), len(text)][: len(found)]
     for match, end in zip(reversed(found), reversed(ends), strict=True):
-        said = text[match.end() : min(end, match.end() + 2000)].lstrip(" \t\r\n*_").partition("\n")[0].strip()
+        said = text[match.end() : min(end, match.end() + 2000)].lstrip(" \t\r\n*_").partition("\n")[0]
+        said = said.partition("</answer>")[0].strip()
         if said:
             yield match.end(), said

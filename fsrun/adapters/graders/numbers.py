@@ -63,7 +63,7 @@ _WHOLE: Final = r"(?:\d{1,3}(?:,\d{3}){1,40}+(?!\d)|\d++)"
 _UNSIGNED: Final = rf"(?:{_WHOLE}(?:\.\d++)?|\.\d++)"
 _NUMBER: Final = re.compile(
     r"(?<![A-Za-z0-9_^])(?<!\^\{)(?<!\^\{-)(?<!_\{)(?<!sqrt\{)(?<![\d.]\.)(?<!\\pm)(?<!\\pm )(?<!\\pm  )"
-    r"(?P<sign>(?<![A-Za-z0-9)}])[-+]\s?)?(?P<money>\\?[$€£¥₹]\s?)?(?P<inner>(?<=[$€£¥₹])-)?"
+    r"(?P<sign>(?<![A-Za-z0-9)}])[-+](?!\s)|(?<==\s)[-+]\s|(?<==)[-+]\s)?(?P<money>\\?[$€£¥₹]\s?)?(?P<inner>(?<=[$€£¥₹])-)?"
     rf"(?:(?:(?P<mixed>\d++)\s{{0,2}})?\\[dtc]?frac\s?\{{\s?(?P<top>[-+]?{_UNSIGNED})\s?\}}\s?\{{\s?(?P<below>[-+]?{_UNSIGNED})\s?\}}"
     r"|(?:(?P<shortmixed>\d++)\s{0,2})?\\[dtc]?frac\s?(?P<shorttop>\d)\s?(?P<shortbelow>\d)"
     r"|(?P<whole>\d++)\s{1,2}(?P<over>\d++)/(?P<under>\d++)"

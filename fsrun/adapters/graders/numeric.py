@@ -20,6 +20,7 @@ from fsrun.adapters.graders.final import boxes, cues, marked
 
 _TIME: Final = re.compile(r"(?<![\d:])\d{1,6}(?::\d{1,6}){1,3}(?![\d:])")
 _BEFORE: Final = re.compile(r"[^\w]*(?:[A-Za-z]+\s+){0,1}(?:equal to\s+)?[^\w]*")
+_GOES_ON: Final = re.compile(r"\s{0,4}(?:[-+*/=×÷^]|\\(?:times|cdot|div))")
 _SENTENCE: Final = re.compile(r"[.!?](?=\s|$)")
 
 
@@ -104,19 +105,18 @@ def _sentence(text: str) -> str:
 
 
 def _said(said: str) -> n.Value | None:
-    """The number of what follows "the answer is": what is after its last =, the only one, or one that begins it."""
+    """The number of what follows "the answer is": the only one, one that begins it, or what is after its last =."""
     sentence = n.plain(_sentence(said))
-    head, sign, tail = sentence.rpartition("=")
-    if sign and head.strip():
-        return n.single(tail) or _first(tail)
     value = n.single(sentence)
     if value is not None:
         return value
-    found = list(n.numbers(sentence))
+    found = next(n.numbers(sentence), None)
     begins = _BEFORE.match(sentence)
-    if found and begins is not None and found[0][0].start() <= begins.end():
-        return found[0][1]
-    return None
+    begun = found is not None and begins is not None and found[0].start() <= begins.end()
+    if found is not None and begun and not _GOES_ON.match(sentence, found[0].end()):
+        return found[1]
+    head, sign, tail = sentence.rpartition("=")
+    return n.single(tail) or _first(tail) if sign and head.strip() else None
 
 
 def _first(text: str) -> n.Value | None:
