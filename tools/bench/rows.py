@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -46,7 +47,7 @@ class Row:
 
     @property
     def reached(self) -> bool | None:
-        if self.goal is None:
+        if self.goal is None or math.isnan(self.value):
             return None
         return self.value >= self.goal if self.more_is_better else self.value <= self.goal
 
@@ -59,7 +60,8 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         ratios = {peer: self.ratio(peer) for peer in self.peers}
-        return asdict(self) | {"reached": self.reached, "ratios": ratios}
+        value = None if math.isnan(self.value) else self.value
+        return asdict(self) | {"value": value, "reached": self.reached, "ratios": ratios}
 
 
 def child(module: str, work: str, *arguments: object, env: dict[str, str] | None = None) -> dict[str, Any]:
@@ -136,7 +138,8 @@ def markdown(rows: list[Row], machine: dict[str, Any]) -> str:
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row in rows:
         sign = ">=" if row.more_is_better else "<="
-        goal = "" if row.goal is None else f"{sign} {number(row.goal)}{'' if row.reached else ' **missed**'}"
+        missed = " **missed**" if row.reached is False else ""
+        goal = "" if row.goal is None else f"{sign} {number(row.goal)}{missed}"
         cells = [f"{row.what}{f' ({row.note})' if row.note else ''}", f"{number(row.value)} {row.unit}", goal]
         for peer in peers:
             ratio = row.ratio(peer)
@@ -151,7 +154,9 @@ def markdown(rows: list[Row], machine: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that matter."""
+    """Three digits that matter; nothing for what was not measured."""
+    if math.isnan(value):
+        return ""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
