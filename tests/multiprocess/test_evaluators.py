@@ -14,8 +14,9 @@ from typing import IO
 
 import pytest
 
-from fsrun.core import codec
+from fsrun.core import codec, layout
 from fsrun.core.records import Finished
+from fsrun.run.reader import RunReader
 from tests.support.queue import make_run, outcomes, put_plain, states, where
 
 pytestmark = pytest.mark.multiprocess
@@ -37,8 +38,9 @@ class Fleet:
         record = Finished(main_session=1).to_json()
         (self.run / "queue" / "FINISHED").write_bytes(codec.encode_record(record))
 
-    def start(self, job: str, timeout: float = 2.0, work: float = 0.02) -> subprocess.Popen[str]:
-        words = [sys.executable, "-m", "tests.support.evaluator", str(self.run), job, str(timeout), str(work)]
+    def start(self, job: str, timeout: float = 2.0, work: float = 0.02, samples: int = 0) -> subprocess.Popen[str]:
+        words = [sys.executable, "-m", "tests.support.evaluator", str(self.run), job]
+        words += [str(timeout), str(work), str(samples)]
         process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=self.log, text=True)
         self.running[job] = process
         return process
@@ -83,6 +85,18 @@ class Fleet:
         assert where(self.run) == expected
         assert not list((self.run / "trash").iterdir())
 
+    def check_samples(self, rows: int) -> list[str]:
+        """Every done entry has its own samples; returns the files that no outcome names."""
+        reader = RunReader(str(self.run))
+        done = {name for (name, _), outcome in outcomes(self.run).items() if outcome.state == "done"}
+        for name in done:
+            assert reader.samples(name).column("prompt").to_pylist() == [name] * rows, name
+        assert reader.problems == []
+        named = {layout.samples_name(file.entry, file.attempt) for file in reader.sampled()}
+        there = {path.name for path in (self.run / "evals").glob("[!.]*.parquet")}
+        assert {layout.parse_samples_name(name) for name in there} <= set(outcomes(self.run))
+        return sorted(there - named)
+
     def errors(self) -> str:
         self.log.seek(0)
         return self.log.read()[-3000:]
@@ -111,7 +125,7 @@ def test_evaluators_that_are_killed_at_random_count_every_entry_once(fleet: Flee
     fleet.finish()
     chance = random.Random(7)
     for job in ("eval-a", "eval-b", "eval-c"):
-        fleet.start(job, work=0.05)
+        fleet.start(job, work=0.05, samples=500)
     kills = 0
     while kills < 9 and fleet.running:
         time.sleep(chance.uniform(0.1, 0.4))
@@ -122,12 +136,13 @@ def test_evaluators_that_are_killed_at_random_count_every_entry_once(fleet: Flee
             process.kill()
             process.wait()
             fleet.over()
-            fleet.start(job, work=0.05)
+            fleet.start(job, work=0.05, samples=500)
             kills += 1
     fleet.wait()
     assert kills >= 3
     assert fleet.codes.count(0) == 3, (fleet.codes, fleet.errors())
     fleet.check(names, set())
+    fleet.check_samples(500)
 
 
 def test_an_entry_that_kills_every_evaluator_is_given_up_after_ten_and_the_others_are_done(fleet: Fleet) -> None:
@@ -150,11 +165,11 @@ def test_an_entry_that_kills_every_evaluator_is_given_up_after_ten_and_the_other
 
 def test_an_evaluator_that_is_stopped_too_long_goes_on_and_its_late_scores_are_dropped(fleet: Fleet) -> None:
     put_plain(fleet.run, "step_1", b"1")
-    stopped = fleet.start("eval-a", timeout=1.0, work=0.3)
+    stopped = fleet.start("eval-a", timeout=1.0, work=0.3, samples=3)
     fleet.hear(stopped, "began")
     os.kill(stopped.pid, signal.SIGSTOP)
     fleet.finish()
-    other = fleet.start("eval-b", timeout=1.0)
+    other = fleet.start("eval-b", timeout=1.0, samples=3)
     other.wait(60)
     os.kill(stopped.pid, signal.SIGCONT)
     stopped.wait(60)
@@ -164,6 +179,7 @@ def test_an_evaluator_that_is_stopped_too_long_goes_on_and_its_late_scores_are_d
     (done,) = [o for o in outcomes(fleet.run).values() if o.state == "done"]
     assert done.job == "eval-b"
     fleet.check({"step_1"}, set())
+    assert fleet.check_samples(3) == []
 
 
 def test_evaluators_share_the_work_and_each_entry_is_evaluated_by_one(fleet: Fleet) -> None:

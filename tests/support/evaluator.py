@@ -1,7 +1,7 @@
-"""A real evaluator process for tests: ``python -m tests.support.evaluator RUN JOB TIMEOUT WORK``.
+"""A real evaluator process for tests: ``python -m tests.support.evaluator RUN JOB TIMEOUT WORK [SAMPLES]``.
 
-It takes WORK seconds an entry, whose score is what the file holds; an entry that holds ``poison`` kills it. It prints
-``open N``, ``began NAME``, ``done NAME`` and ``end``.
+It takes WORK seconds an entry, whose score is what the file holds; an entry that holds ``poison`` kills it. So many
+SAMPLES are kept, each with the entry as its prompt. It prints ``open N``, ``began NAME``, ``done NAME`` and ``end``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
-def main(run: str, job: str, timeout: float, work: float) -> None:
+def main(run: str, job: str, timeout: float, work: float, samples: int) -> None:
+    if samples:
+        import fsrun.run.samples  # noqa: F401 - which takes longer than an evaluation
     fs, clock = LocalFileSystem(), SystemClock()
     session = open_session(fs, clock, run, job, timing=Timing(timeout), lock_fields={})
     session.start()
@@ -39,7 +41,7 @@ def main(run: str, job: str, timeout: float, work: float) -> None:
             if content == b"poison":
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(work)
-            if entry.done({"acc": float(content)}):
+            if entry.done({"acc": float(content)}, samples=[{"prompt": entry.name}] * samples):
                 say("done", entry.name)
     evaluation.close()
     session.close({"status": "finished"})
@@ -47,4 +49,4 @@ def main(run: str, job: str, timeout: float, work: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), int("".join(sys.argv[5:]) or 0))
