@@ -2,6 +2,7 @@
 
     .venv/bin/python tools/bench                      all of it, about ten minutes on two free cores
     .venv/bin/python tools/bench logging import       some of it; --quick for a tenth of the points and fewer rounds
+    .venv/bin/python tools/bench snapshot --cuda      the stall of a snapshot on a GPU; without one it says so
     .venv/bin/python tools/bench --json               for programs
     .venv/bin/python tools/bench --write              renews the table between the two bench marks in README.md
 
@@ -22,6 +23,7 @@ import evaluating
 import logging_rows
 import reading
 import sharing
+import snapshots
 import starting
 from rows import Row, Settings, facts, markdown, renew
 
@@ -36,6 +38,7 @@ GROUPS = {
     "calls": calls.measure,
     "daemon": daemon.measure,
     "eval": evaluating.measure,
+    "snapshot": snapshots.measure,
 }
 README = Path(__file__).parents[2] / "README.md"
 
@@ -48,6 +51,7 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=5, help="how often each tool has its turn (5)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the points, two rounds: to see that it works")
+    parser.add_argument("--cuda", action="store_true", help="with snapshot: on a GPU, with 4 GB; under five minutes")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--write", action="store_true", help="renew the table in README.md")
     options = parser.parse_args()
@@ -59,7 +63,8 @@ def main() -> int:
         settings = Settings(Path(folder), 2 if options.quick else options.rounds, options.quick)
         for name in options.groups or GROUPS:
             print(f"bench: {name} ...", file=sys.stderr, flush=True)
-            rows += GROUPS[name](settings)
+            work = snapshots.measure_cuda if name == "snapshot" and options.cuda else GROUPS[name]
+            rows += work(settings)
         machine = facts(Path(folder))
     if options.json:
         print(json.dumps({"machine": machine, "rows": [row.to_json() for row in rows]}, indent=2))
