@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-INPUT_KEYS = ("prompt", "messages", "problem", "question", "input", "query", "instruction", "ctx")
+INPUT_KEYS = ("prompt", "messages", "problem", "question", "question_stem", "input", "query", "instruction", "ctx")
 LABEL_KEYS = ("label", "answer", "ground_truth", "reward_model.ground_truth", "target", "final_answer", "solution")
 OPTION_KEYS = ("choices", "options", "endings")
 ANSWER_KEYS = ("answerKey", "answer_key", "answer", "label", "gold", "answer_index", "answer_idx", "target")

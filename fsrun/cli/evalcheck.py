@@ -16,18 +16,25 @@ from fsrun.cli.text import clean, say
 from fsrun.core.errors import UsageError
 
 
+Findings = list[tuple[str, str]]
+"""Level (``ok``, ``note``, ``fault``) and what was found."""
+
+
 def check(place: evalplace.Place, environment: Mapping[str, str]) -> int:
     """Try a place and say what was found, a line each; the exit code: 0 where an evaluation would work, else 1."""
     for line in evalplace.lines(place, {}):
         say(line)
     if place.kind in ("function", "command"):
-        return _check_own(place, environment)
+        return _end(_own(place, environment))
+    found = _fleet(place, environment) if place.kind == "fleet" else []
     if place.kind == "engines" or place.options["eval_engines"]:
-        return _check_engines(place, environment)
-    return _check_fleet(place, environment)
+        found += _engines(place, environment)
+    if place.planned is None:
+        found.append(("note", "no eval data is given: sets, tokenizer and graders were not tried"))
+    return _end(found)
 
 
-def _check_own(place: evalplace.Place, environment: Mapping[str, str]) -> int:
+def _own(place: evalplace.Place, environment: Mapping[str, str]) -> Findings:
     evaluator = evalplace.make(place, {}, environment)
     try:
         evaluator_check = getattr(evaluator, "check", None)
@@ -36,10 +43,10 @@ def _check_own(place: evalplace.Place, environment: Mapping[str, str]) -> int:
     finally:
         evaluator.close()
     is_function = place.kind == "function"
-    return _end([("ok", "the function can be loaded" if is_function else "the command names what it is given")])
+    return [("ok", "the function can be loaded" if is_function else "the command names what it is given")]
 
 
-def _check_engines(place: evalplace.Place, environment: Mapping[str, str]) -> int:
+def _engines(place: evalplace.Place, environment: Mapping[str, str]) -> Findings:
     from fsrun.adapters import preflight
     from fsrun.adapters.causes import Finding
     from fsrun.adapters.evaluation import EvaluationError
@@ -47,8 +54,7 @@ def _check_engines(place: evalplace.Place, environment: Mapping[str, str]) -> in
     from fsrun.adapters.http import base_url
 
     options = place.options
-    assert place.planned is not None
-    plan = place.planned.plan
+    plan = None if place.planned is None else place.planned.plan
     urls = [base_url(url) for url in ([options["router"]] if options["router"] else options["engines"])]
     urls = urls or [base_url(url) for url in options["eval_engines"]]
 
@@ -60,34 +66,40 @@ def _check_engines(place: evalplace.Place, environment: Mapping[str, str]) -> in
     try:
         found = asyncio.run(look())
     except EvaluationError as error:
-        return _end([("fault", error.reason)])
-    return _end([(finding.level, finding.text) for finding in found])
+        return [("fault", error.reason)]
+    return [(finding.level, finding.text) for finding in found]
 
 
-def _check_fleet(place: evalplace.Place, environment: Mapping[str, str]) -> int:
+def _fleet(place: evalplace.Place, environment: Mapping[str, str]) -> Findings:
     """What can be known of a fleet without starting it."""
     from fsrun.adapters.fleet.settings import gpu_groups, python_of
 
     settings = evalplace.fleet_settings(place.options, {}, environment)
-    found: list[tuple[str, str]] = []
+    found: Findings = []
     evaluator = evalplace.make(place, {}, environment)
     try:
         evaluator_check = getattr(evaluator, "check", None)
         if evaluator_check is not None:
             evaluator_check()
-        found.append(("ok", f"{python_of(settings)} has SGLang and {settings.router_command}"))
-        groups = gpu_groups(settings, environment.get("CUDA_VISIBLE_DEVICES"))
-        found.append(("ok", f"CUDA_VISIBLE_DEVICES of the engines: {'; '.join(groups)}"))
-        here = sum(name.removeprefix("nvidia").isdigit() for name in os.listdir("/dev"))
-        if here < settings.num_gpus:
-            found.append(("note", f"this host shows {here} NVIDIA GPUs, {settings.num_gpus} are asked for"))
+        held = settings.router_command if settings.urls else f"SGLang and {settings.router_command}"
+        found.append(("ok", f"{python_of(settings)} has {held}"))
+        if not settings.urls:
+            found += _gpus(gpu_groups(settings, environment.get("CUDA_VISIBLE_DEVICES")), settings.num_gpus)
     except UsageError as error:
         found.append(("fault", str(error)))
     finally:
         evaluator.close()
     if place.options["eval_hf_dir"] is not None:
         found.append(_folder(place.options["eval_hf_dir"]))
-    return _end(found)
+    return found
+
+
+def _gpus(groups: list[str], wanted: int) -> Findings:
+    found = [("ok", f"CUDA_VISIBLE_DEVICES of the engines: {'; '.join(groups)}")]
+    here = sum(name.removeprefix("nvidia").isdigit() for name in os.listdir("/dev"))
+    if here < wanted:
+        found.append(("note", f"this host shows {here} NVIDIA GPUs, {wanted} are asked for"))
+    return found
 
 
 def _folder(folder: str) -> tuple[str, str]:
@@ -105,7 +117,7 @@ def _folder(folder: str) -> tuple[str, str]:
     return "ok", f"{folder}: {space.f_bavail * space.f_frsize / 2**30:.1f} GiB free for snapshots{made}"
 
 
-def _end(found: list[tuple[str, str]]) -> int:
+def _end(found: Findings) -> int:
     for level, text in found:
         click.echo(f"{level:5}  {clean(text)}")
     faults = sum(level == "fault" for level, _ in found)

@@ -76,7 +76,7 @@ class Place:
     kind: str
     options: Mapping[str, Any]
     planned: Planned | None
-    """Engines and fleets have one."""
+    """Engines and fleets have one, but for a check without eval data."""
 
 
 def choose(options: Mapping[str, Any]) -> Place:
@@ -105,7 +105,9 @@ def choose(options: Mapping[str, Any]) -> Place:
     _need_packages(kind)
     if kind == "fleet":
         fleet_settings(options, {})
-    return Place(kind, options, _plan(options))
+    has_data = options["eval_prompt_data"] or options["eval_config"] is not None
+    # A check may ask whether engines answer, before there is anything to ask them.
+    return Place(kind, options, _plan(options) if has_data or not options["check"] else None)
 
 
 def _refuse(options: Mapping[str, Any], names: Sequence[str], kind: str, why: str) -> None:
@@ -165,6 +167,8 @@ def fleet_settings(
 
 def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]) -> Evaluator:
     """The evaluator of a place; nothing of it is started yet. ``config``: what the trainer recorded."""
+    from fsrun.adapters.plan import EvalPlan
+
     options = place.options
     if place.kind == "function":
         from fsrun.adapters.function import FunctionEvaluator
@@ -174,8 +178,8 @@ def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]
         from fsrun.adapters.command import CommandEvaluator
 
         return CommandEvaluator(options["line"], limit=options["time_limit"])
-    assert place.planned is not None
-    plan, key = place.planned.plan, environment.get(API_KEY)
+    plan = EvalPlan(()) if place.planned is None else place.planned.plan
+    key = environment.get(API_KEY)
     if place.kind == "engines":
         from fsrun.adapters.engines import EnginesEvaluator
 

@@ -58,3 +58,9 @@ def test_a_file_in_the_place_of_that_folder_is_a_fault(
     file.touch()
     evalcheck.check(choose("--eval-num-gpus", "1", "--sglang-python", "/none", "--eval-hf-dir", str(file), *data), {})
     assert f"fault  --eval-hf-dir {file}: {file} is no folder that this user can read" in capsys.readouterr().out
+
+
+def test_a_fleet_may_be_checked_before_there_is_eval_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert evalcheck.check(choose("--check", "--eval-num-gpus", "1", "--sglang-python", "/none"), {}) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "note   no eval data is given: sets, tokenizer and graders were not tried" in lines
