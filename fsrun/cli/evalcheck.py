@@ -15,7 +15,6 @@ from fsrun.cli import evalplace
 from fsrun.cli.text import clean, say
 from fsrun.core.errors import UsageError
 
-
 Findings = list[tuple[str, str]]
 """Level (``ok``, ``note``, ``fault``) and what was found."""
 
