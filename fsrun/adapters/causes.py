@@ -76,7 +76,7 @@ CAUSES: dict[str, Cause] = {
         "the router lists healthy workers, yet none takes a request: its circuit breaker is open, or its queue is full",
         "it closes after 60 s without failures; many over-long prompts open it, and so does a paused engine",
     ),
-    "loading": Cause("fault", "the engine is still loading", "wait until /health answers 200"),
+    "loading": Cause("fault", "the engine is still loading, or is ending", "wait until /health answers 200"),
     "paused": Cause(
         "fault",
         "the engine does not generate: paused, busy beyond its limit, or stuck",

@@ -43,7 +43,7 @@ class Answer:
     finish: str = "stop"
     """``stop``, ``length``, ``abort``, ``error`` (no answer), ``unsent`` (longer than the model takes)."""
     stop: str | None = None
-    """The stop word or token that ended it."""
+    """The stop word that ended it, or ``token`` and its id."""
     prompt_tokens: int = 0
     response_tokens: int = 0
     weight_versions: tuple[str, ...] = ()
@@ -266,7 +266,7 @@ def read_answer(value: Any, url: str, seconds: float) -> Answer:
     return Answer(
         text,
         finish,
-        None if matched is None else str(matched),
+        _stop(matched),
         _count(meta.get("prompt_tokens")),
         _count(meta.get("completion_tokens")),
         _versions(meta),
@@ -297,6 +297,13 @@ def _versions(meta: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(last, str) and last not in found:
         found.append(last)
     return tuple(found)
+
+
+def _stop(matched: object) -> str | None:
+    """The stop that fired: a stop word as it is, an id with what it is."""
+    if matched is None or isinstance(matched, str):
+        return matched
+    return f"token {matched}"
 
 
 def _count(value: object) -> int:

@@ -27,6 +27,8 @@ from fsrun.core.errors import UsageError
 
 TOKEN_LIMIT = 10.0
 """Seconds that one token may take in ``check``: an engine that is paused hangs."""
+PAUSED_LIMIT = 4.0
+"""Seconds after which a health check, which takes 1 s, is taken to hang."""
 CHECKSUM_LIMIT = 60.0
 _TOKEN = {"input_ids": [0], "sampling_params": {"temperature": 0.0, "max_new_tokens": 1}}
 _POLLS = (0.5, 1.0, 2.0)
@@ -152,13 +154,22 @@ async def _look_at_engine(target: HttpTarget, url: str, token_limit: float, *, q
             return [Finding("not-an-engine", url)]
         return [_of_call(error, url)]
     if not ready:
-        return [Finding("loading", url)]
+        return [await _not_ready(target, url)]
     found = [Finding("up", url, f"{info.get('model_path')}, weights {info.get('weight_version')}")]
     if not quiet:
         found.append(await _one_token(target, url, token_limit))
     elif not await _generates(engine):
         found.append(Finding("paused", url))
     return found
+
+
+async def _not_ready(target: HttpTarget, url: str) -> Finding:
+    """Why an engine takes no requests: its health is 503 at once while it loads or ends, and hangs while paused."""
+    try:
+        await target.client.get(f"{url}/health", limit=PAUSED_LIMIT)
+    except CallError as error:
+        return Finding("paused" if error.kind == "hung" else "loading", url)
+    return Finding("loading", url)
 
 
 async def _one_token(target: HttpTarget, url: str, limit: float) -> Finding:
@@ -180,7 +191,7 @@ async def _one_token(target: HttpTarget, url: str, limit: float) -> Finding:
 async def _generates(engine: Engine) -> bool:
     """Whether its health check succeeds: 1 s where it generates, 20 s where it does not."""
     try:
-        return await engine.healthy(4.0)
+        return await engine.healthy(PAUSED_LIMIT)
     except CallError:
         return False
 

@@ -63,7 +63,7 @@ class Engine:
     async def ready(self) -> bool:
         """Whether it takes requests: 200 of ``/ready``, or of ``/health`` where there is no ``/ready``.
 
-        Raises ``CallError`` where it cannot be reached; 503 while it loads, or while it ends, is False.
+        Raises ``CallError`` where it cannot be reached; 503 while it loads, is paused or ends is False.
         """
         try:
             await self._get("/ready", READY_LIMIT)

@@ -46,7 +46,7 @@ def asked(script: Sequence[str], prompts: int = 1, **more: Any) -> tuple[list[An
 
 def test_an_answer_has_its_text_finish_tokens_and_version() -> None:
     (answer,), _, _ = asked([])
-    assert (answer.text, answer.finish, answer.stop, answer.error) == ("#### 42", "stop", "2", None)
+    assert (answer.text, answer.finish, answer.stop, answer.error) == ("#### 42", "stop", "token 2", None)
     assert (answer.prompt_tokens, answer.response_tokens, answer.weight_versions) == (3, 2, ("default",))
 
 

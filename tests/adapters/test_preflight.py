@@ -62,6 +62,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         return await look(target, token_limit=token_limit)
 
     monkeypatch.setattr(preflight, "look", quick)
+    monkeypatch.setattr(preflight, "PAUSED_LIMIT", 0.2)
 
 
 def test_an_engine_that_generates_is_well() -> None:
@@ -167,7 +168,7 @@ def test_a_paused_engine_is_told_also_behind_a_router() -> None:
         engine.paused = True
 
     alone = Engine()
-    assert causes(of_engine(alone, before=lambda: paused(alone))) == ["up", "paused"]
+    assert causes(of_engine(alone, before=lambda: paused(alone))) == ["paused"]
     engine, router = Engine(), Router()
     router.engines = [engine]
     found = of_router(router, engine, before=lambda: paused(engine))
@@ -312,7 +313,7 @@ def test_an_engine_that_loads_is_waited_for_until_it_generates() -> None:
 def test_waiting_has_an_end_and_says_what_it_waited_for() -> None:
     engine, pace = Engine(), FakePace()
     engine.loading = True
-    with pytest.raises(EvaluationError, match=r"the engine is still loading; .*\(waited 300 s\)"):
+    with pytest.raises(EvaluationError, match=r"the engine is still loading, or is ending; .*\(waited 300 s\)"):
         waited(engine, pace, 300.0)
 
 

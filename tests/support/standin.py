@@ -194,7 +194,9 @@ class Engine(Server):
         if self.api_key is not None and request.headers.get("Authorization") != f"Bearer {self.api_key}":
             return reply(b'{"error":"Unauthorized"}', 401)
         if path in ("/health", "/ready", "/health_generate"):
-            return web.Response(status=503 if self.loading or (self.paused and path != "/ready") else 200)
+            if self.paused and path != "/ready":
+                await self._ending.wait()  # the real one: 503 after 20 s
+            return web.Response(status=503 if self.loading or self.paused else 200)
         if path == "/model_info":
             return reply({"model_path": self.model, "weight_version": self.version, "tokenizer_path": self.model})
         if path == "/v1/models":
