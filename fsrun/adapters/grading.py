@@ -4,8 +4,9 @@ Does: which grader a name means, processes and their limits, a bounded number of
 what is right (``graders``), the numbers of a set (``core.tally``).
 
 ``exact``, ``numeric`` and ``choice`` run in this process: they are ours, import nothing, and take time linear in the
-answer, at most a second for a megabyte (long answers in a thread). ``math`` and ``FILE.py:NAME`` run in processes of
-their own, each in a session of its own, each taking one answer at a time.
+answer, at most a second for a megabyte (long answers in a thread). So do comparisons of ``math`` that texts and numbers
+decide, which are most. Its others and ``FILE.py:NAME`` run in processes, each in a session of its own, each taking one
+answer at a time.
 
 A grader's limit is meant for the grader alone: time in which its process was ready to run but others had the processor
 is not counted (Linux says how much that was), so a loaded machine changes no score; a grader that waits, for the
@@ -34,7 +35,7 @@ from typing import Any, Final
 import orjson
 
 from fsrun.adapters import child
-from fsrun.adapters.graders import Grade, choice, exact, numeric
+from fsrun.adapters.graders import Grade, choice, exact, mathematics, numeric
 from fsrun.adapters.graders.final import UNFINISHED, part
 from fsrun.adapters.graders.worker import SIZE
 from fsrun.core.errors import UsageError
@@ -54,8 +55,14 @@ _LOOK_UP: Final = 1.0
 _MATH_MEMORY: Final = 4 << 30
 _CHUNK: Final = 1 << 16
 
-_Grader = Callable[[str, Any, Mapping[str, Any]], Grade]
-_PURE: Final[dict[str, _Grader]] = {"exact": exact.grade, "numeric": numeric.grade, "choice": choice.grade}
+_AtOnce = Callable[[str, Any, Mapping[str, Any]], Grade | None]
+_AT_ONCE: Final[dict[str, _AtOnce]] = {
+    "exact": exact.grade,
+    "numeric": numeric.grade,
+    "choice": choice.grade,
+    "math": mathematics.at_once,
+}
+"""What grades in this process; None: another has to."""
 
 
 class GraderError(Exception):
@@ -73,7 +80,6 @@ class Grading:
     """
 
     def __init__(self, spec: str, limit: float = 10.0, processes: int = 2) -> None:
-        self._pure = _PURE.get(spec)
         if spec not in NAMES and ":" not in spec:
             raise UsageError(f"no grader {spec!r}: {', '.join(NAMES)} or FILE.py:NAME")
         if limit <= 0 or processes < 1:
@@ -81,12 +87,14 @@ class Grading:
         self.spec = spec
         self.limit = limit
         self._processes = processes
-        self._workers = [] if self._pure else [_Worker(spec, limit) for _ in range(processes)]
+        self._at_once = _AT_ONCE.get(spec)
+        has_processes = spec == "math" or self._at_once is None
+        self._workers = [_Worker(spec, limit) for _ in range(processes)] if has_processes else []
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
         # Threads that stay: Linux ends a process with the thread that started it.
-        self._pool = None if self._pure else ThreadPoolExecutor(processes, "fsrun-grading")
+        self._pool = ThreadPoolExecutor(processes, "fsrun-grading") if has_processes else None
         self._gate: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
     def check(self) -> None:
@@ -102,15 +110,18 @@ class Grading:
 
     async def grade(self, text: str, label: Any, columns: Mapping[str, Any], *, thinking: bool = False) -> Grade:
         """Grade one answer; waits while all processes are busy. ``thinking``: the prompt ended inside thinking."""
-        if self._pool is None and len(text) <= _IN_LINE:
-            return self._now(text, label, columns, thinking)
-        if self._pool is None:
-            return await asyncio.to_thread(self._now, text, label, columns, thinking)
-        loop = asyncio.get_running_loop()
-        if self._gate is None or self._gate[0] is not loop:
-            self._gate = loop, asyncio.Semaphore(self._processes)
-        async with self._gate[1]:
-            return await loop.run_in_executor(self._pool, self._now, text, label, columns, thinking)
+        parted = part(text[-LONGEST:], thinking=thinking and len(text) <= LONGEST)
+        if self._at_once is None:
+            grade = None
+        elif len(text) <= _IN_LINE:
+            grade = self._here(parted.answer, label, columns)
+        else:
+            grade = await asyncio.to_thread(self._here, parted.answer, label, columns)
+        if grade is None:
+            grade = await self._there(parted.answer, label, columns)
+        if not parted.finished and grade.score is not None and not grade.correct and grade.reason is None:
+            return Grade(grade.score, grade.correct, grade.extracted, UNFINISHED)
+        return grade
 
     def close(self) -> None:
         """End the processes. Answers that are being graded become ungraded."""
@@ -128,20 +139,21 @@ class Grading:
         finally:
             self._idle.put(worker)
 
-    def _now(self, text: str, label: Any, columns: Mapping[str, Any], thinking: bool) -> Grade:
-        parted = part(text[-LONGEST:], thinking=thinking and len(text) <= LONGEST)
-        if self._pure is not None:
-            try:
-                grade = self._pure(parted.answer, label, columns)
-            except Exception as error:  # noqa: BLE001 - one answer that it does not take is no end of an evaluation
-                return Grade(None, reason=f"the grader raised {type(error).__name__}: {error}"[:500])
-        elif self.spec == "math":
-            grade = self._elsewhere(parted.answer, label, {})
-        else:
-            grade = self._elsewhere(parted.answer, label, columns)
-        if not parted.finished and grade.score is not None and not grade.correct and grade.reason is None:
-            return Grade(grade.score, grade.correct, grade.extracted, UNFINISHED)
-        return grade
+    def _here(self, answer: str, label: Any, columns: Mapping[str, Any]) -> Grade | None:
+        assert self._at_once is not None
+        try:
+            return self._at_once(answer, label, columns)
+        except Exception as error:  # noqa: BLE001 - one answer that it does not take is no end of an evaluation
+            return Grade(None, reason=f"the grader raised {type(error).__name__}: {error}"[:500])
+
+    async def _there(self, answer: str, label: Any, columns: Mapping[str, Any]) -> Grade:
+        loop = asyncio.get_running_loop()
+        if self._gate is None or self._gate[0] is not loop:
+            self._gate = loop, asyncio.Semaphore(self._processes)
+        async with self._gate[1]:
+            return await loop.run_in_executor(
+                self._pool, self._elsewhere, answer, label, {} if self.spec == "math" else columns
+            )
 
     def _elsewhere(self, answer: str, label: Any, columns: Mapping[str, Any]) -> Grade:
         try:

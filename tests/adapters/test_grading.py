@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,6 +186,30 @@ def test_no_process_outlives_the_end(spec: str) -> None:
     made.close()
     made.close()
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+HOLDER = """
+import asyncio, sys
+from fsrun.adapters.grading import Grading
+
+async def main():
+    made = Grading(sys.argv[1], 600.0, 1)
+    print(int((await made.grade("pid", "", {})).score), flush=True)
+    await made.grade("sleep", "", {})
+
+asyncio.run(main())
+"""
+
+
+def test_no_process_outlives_a_killed_evaluator(spec: str) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, spec], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        grader = psutil.Process(int(holder.stdout.readline()))
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert psutil.wait_procs([grader], timeout=60)[1] == []
 
 
 def test_one_grading_serves_one_event_loop_after_another(grading: Grading) -> None:

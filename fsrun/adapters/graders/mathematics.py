@@ -46,23 +46,38 @@ _FORMULA: Final = re.compile(
 _PLACES: Final = re.compile(r"\.(\d{6,})")
 _OPEN: Final = {"(": ")", "[": "]", "{": "}"}
 _MOST: Final = 50
+_DEEPEST: Final = 4
 _TAIL: Final = 20_000
 
 
 def grade(answer: str, label: Any, columns: Mapping[str, Any]) -> Grade:
     """1 for an equal answer, else 0; ungraded where the label is empty."""
-    right = [text for text in map(_gold, labels(label)) if text]
+    decided = at_once(answer, label, columns)
+    if decided is not None:
+        return decided
+    said, right = final_answer(answer) or "", _right(label)
+    shown = said[: numbers.DIGITS]
+    verdict = expressions.within(expressions.COMPUTING, lambda: any(equal(gold, said) for gold in right))
+    if verdict is None:
+        return Grade(0.0, False, shown, f"not compared within {expressions.COMPUTING:g} s of computing")
+    return Grade(float(verdict), verdict, shown)
+
+
+def at_once(answer: str, label: Any, columns: Mapping[str, Any]) -> Grade | None:
+    """The grade where texts and numbers decide it, in time linear in the answer; None: formulas must be compared."""
+    right = _right(label)
     if not right:
         return Grade(None, reason="the label is empty")
     said = final_answer(answer)
     if said is None:
         return Grade(0.0, False)
     shown = said[: numbers.DIGITS]
-    verdict = expressions.within(expressions.COMPUTING, lambda: any(equal(gold, said) for gold in right))
-    if verdict is None:
-        return Grade(0.0, False, shown, f"not compared within {expressions.COMPUTING:g} s of computing")
-    heavy = not verdict and expressions.is_heavy(said)
-    return Grade(float(verdict), verdict, shown, "longer, deeper or larger than an answer" if heavy else None)
+    verdicts = [_plainly(tidy(gold), tidy(said), r"\text" in gold + said) for gold in right]
+    if True in verdicts:
+        return Grade(1.0, True, shown)
+    if expressions.is_heavy(said):
+        return Grade(0.0, False, shown, "longer, deeper or larger than an answer")
+    return None if None in verdicts else Grade(0.0, False, shown)
 
 
 def final_answer(answer: str) -> str | None:
@@ -91,6 +106,14 @@ def final_answer(answer: str) -> str | None:
 def equal(gold: str, said: str, depth: int = 0) -> bool:
     """Whether an answer equals the right one."""
     a, b = tidy(gold), tidy(said)
+    verdict = _plainly(a, b, r"\text" in gold + said)
+    if verdict is not None:
+        return verdict
+    return depth <= _DEEPEST and _compare(a, b, depth)
+
+
+def _plainly(a: str, b: str, worded: bool) -> bool | None:
+    """Whether two tidied texts are equal, where texts and numbers tell; ``worded``: one was marked as text."""
     if not a or not b:
         return False
     if a == b:
@@ -100,16 +123,14 @@ def equal(gold: str, said: str, depth: int = 0) -> bool:
     first, second = _LETTER.fullmatch(a), _LETTER.fullmatch(b)
     if first is not None and second is not None:
         return first.group(1) == second.group(1)
-    if _WORDS.fullmatch(a) and _WORDS.fullmatch(b) and (r"\text" in gold + said or max(len(a), len(b)) > 3):
+    if (worded or max(len(a), len(b)) > 3) and _WORDS.fullmatch(a) and _WORDS.fullmatch(b):
         return a.casefold() == b.casefold()  # as formulas, "east" and "seat" would be equal products
     x, y = (None, None) if "=" in a and "=" in b else (_number(a), _number(b))
     if x is not None and y is not None:
         return numbers.equal(x, y) or _rounded(a, x, y) or _rounded(b, y, x)
     if _TIME.fullmatch(a) or _TIME.fullmatch(b):
         return _GAP.sub("", a) == _GAP.sub("", b)
-    if depth > 4:
-        return False
-    return _compare(a, b, depth)
+    return None
 
 
 def tidy(text: str) -> str:
@@ -125,6 +146,10 @@ def tidy(text: str) -> str:
     text = _TEXT.sub(r" \1 ", text).replace("\x01", r"\{").replace("\x02", r"\}")
     text = _LOOSE.sub("", _GAP.sub(" ", text)).strip().strip("*`")
     return text.rstrip(".,;") if not text.endswith("...") else text
+
+
+def _right(label: Any) -> list[str]:
+    return [text for text in map(_gold, labels(label)) if text]
 
 
 def _gold(label: str) -> str:
