@@ -27,18 +27,13 @@ _REASONS = 5
 
 def describe(
     reader: RunReader, evals: Sequence[Mapping[str, Any]], environment: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
-    """The object ``evaluation`` of ``show --json``; None where nothing was evaluated and main never paused.
-
-    Raises ``OSError`` and ``FsrunError`` where logs cannot be read.
-    """
-    pauses = _pauses(reader)
-    if not evals and not pauses:
-        return None
+) -> dict[str, Any]:
+    """The object ``evaluation`` of ``show --json``. Raises ``OSError`` and ``FsrunError`` where logs cannot be read."""
+    steps, pauses = _logged(reader)
     done = [outcome for outcome in evals if outcome["state"] == "done"]
     failed = Counter(outcome["reason"] or "no reason" for outcome in evals if outcome["state"] == "failed")
     sampled = [outcome["samples"] for outcome in evals if outcome.get("samples")]
-    cost = cost_of(_steps(reader), pauses, gpu_count(environment)) if pauses else None
+    cost = cost_of(steps, pauses, gpu_count(environment)) if pauses else None
     return {
         "states": dict(Counter(outcome["state"] for outcome in evals)),
         "failed": dict(failed.most_common(_REASONS)),
@@ -71,22 +66,20 @@ def _spread(values: Sequence[float]) -> dict[str, float] | None:
     return {"last": values[-1], "median": median(values), "max": max(values)} if values else None
 
 
-def _pauses(reader: RunReader) -> list[Pause]:
-    table = reader.scalars(PAUSE_TAG, jobs=MAIN)
-    columns = (table[name].to_pylist() for name in ("step", "time", "value"))
-    return [Pause(step, time, value) for step, time, value in zip(*columns, strict=True)]
-
-
-def _steps(reader: RunReader) -> list[tuple[int, float]]:
-    """When main logged its steps, by the tag that it logged most often beside those of evaluations."""
+def _logged(reader: RunReader) -> tuple[list[tuple[int, float]], list[Pause]]:
+    """When main logged its steps, by the tag that it logged most often beside those of evaluations; its pauses."""
     import pyarrow.compute as pc
 
     table = reader.scalars(jobs=MAIN)
-    counts = {item["values"]: item["counts"] for item in pc.value_counts(table["tag"].cast("string")).to_pylist()}
-    tags = [tag for tag in counts if not tag.startswith("eval/")]
-    if not tags:
-        return []
-    tag = max(tags, key=lambda name: (counts[name], name))
-    rows = table.filter(pc.equal(table["tag"].cast("string"), tag))
+    tags = table["tag"].cast("string")
+    held = table.filter(pc.equal(tags, PAUSE_TAG))
+    columns = (held[name].to_pylist() for name in ("step", "time", "value"))
+    pauses = [Pause(step, time, value) for step, time, value in zip(*columns, strict=True)]
+    counts = {item["values"]: item["counts"] for item in pc.value_counts(tags).to_pylist()}
+    own = [tag for tag in counts if not tag.startswith("eval/")]
+    if not own or not pauses:
+        return [], pauses
+    tag = max(own, key=lambda name: (counts[name], name))
+    rows = table.filter(pc.equal(tags, tag))
     rows = rows.slice(max(0, rows.num_rows - _LAST_STEPS))
-    return list(zip(rows["step"].to_pylist(), rows["time"].to_pylist(), strict=True))
+    return list(zip(rows["step"].to_pylist(), rows["time"].to_pylist(), strict=True)), pauses

@@ -102,12 +102,21 @@ def read_recorded(fs: FileSystem, path: str) -> list[dict[str, Any]]:
 
 
 def read_evaluation(
-    fs: FileSystem, path: str, evals: list[dict[str, Any]], environment: dict[str, Any] | None
+    fs: FileSystem,
+    path: str,
+    summary: Mapping[str, Any],
+    evals: list[dict[str, Any]],
+    environment: dict[str, Any] | None,
 ) -> dict[str, Any] | None:
-    """What evaluating cost; None where nothing was evaluated, or logs cannot be read, of which ``check`` says more."""
-    from fsrun.run.costs import describe
+    """What evaluating cost; None where nothing was evaluated, or logs cannot be read, of which ``check`` says more.
+
+    ``summary``: main's, which tells without reading a log whether it ever stood still.
+    """
+    from fsrun.run.costs import PAUSE_TAG, describe
     from fsrun.run.reader import RunReader
 
+    if not evals and PAUSE_TAG not in summary:
+        return None
     try:
         return describe(RunReader(path, fs=fs), evals, environment)
     except (FsrunError, OSError):
@@ -126,5 +135,8 @@ def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
     evals = read_evals(fs, path)
     state = {"run": run, "jobs": jobs, "queue": queue, "best": read_best(fs, path, evals), "evals": evals}
     environment = read_environment(fs, path, MAIN) or None
-    state |= {"evaluation": read_evaluation(fs, path, evals, environment), "recorded": read_recorded(fs, path)}
+    state |= {
+        "evaluation": read_evaluation(fs, path, run["summary"], evals, environment),
+        "recorded": read_recorded(fs, path),
+    }
     return state | {"environment": environment}

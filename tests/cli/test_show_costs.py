@@ -25,7 +25,8 @@ def trained(root: Path, *, pause: float, gpus: int = 0, every: int = 10, steps: 
         if step % every == 0:
             now += pause
             logged += build.line(step, {"eval/pause_s": pause}, time=now)
-    run.session("main", 1, logged)
+    run.session("main", 1, logged, ended=None)
+    run.end("main", 1, summary={"eval/pause_s": pause})
     if gpus:
         record = {
             "protocol": "1.0",
