@@ -50,7 +50,7 @@ def _set(item: object, number: int, file: str, folder: str, defaults: Mapping[st
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise UsageError(f"{where}: it needs a {key}" if value is None else f"{where}: {key} is {value!r}, no text")
     settings = read_settings(_placed(said, folder), where)
-    return SetSource(str(name), os.path.join(folder, os.path.expanduser(str(path))), {**defaults, **settings}, where)
+    return SetSource(str(name), os.path.join(folder, os.path.expanduser(str(path))), settings, where, defaults)
 
 
 def _placed(said: Mapping[str, Any], folder: str) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class SetSource:
     """By field of ``SetPlan``, checked."""
     where: str = ""
     """For messages, such as ``--eval-prompt-data`` or ``evals.yaml: set aime``."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What its file says for all sets."""
 
 
 class Refused(ValueError):
@@ -156,8 +158,12 @@ def resolve(sources: Iterable[SetSource], flags: Mapping[str, Any]) -> tuple[Set
     """The sets with everything that was said of them; ``UsageError`` where that cannot be. Data is not looked at."""
     plans: list[SetPlan] = []
     for source in sources:
-        said = {**flags, **source.settings}
+        levels = (source.settings, source.defaults, flags)
+        said = {**flags, **source.defaults, **source.settings}
         samples = said.get("samples", 1)
+        if _level("samples", levels) < _level("pass_k", levels) and "pass_k" in said:
+            # Said for sets in general, while this one has its own number of samples.
+            said["pass_k"] = tuple(k for k in said["pass_k"] if k <= samples)
         if samples > 1:
             # Greedy answers are all the same: several of them need a temperature, and are there for pass@k.
             said.setdefault("temperature", 1.0)
@@ -171,6 +177,10 @@ def resolve(sources: Iterable[SetSource], flags: Mapping[str, Any]) -> tuple[Set
         _check_name(plan, source.where, plans)
         plans.append(plan)
     return tuple(plans)
+
+
+def _level(name: str, levels: tuple[Mapping[str, Any], ...]) -> int:
+    return next((at for at, level in enumerate(levels) if name in level), len(levels))
 
 
 def _check_name(plan: SetPlan, where: str, others: list[SetPlan]) -> None:

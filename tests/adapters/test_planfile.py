@@ -85,6 +85,14 @@ def test_several_samples_are_drawn_with_a_temperature_and_tell_pass_at_k(tmp_pat
     assert (c.temperature, c.pass_k) == (0.0, (4,))
 
 
+def test_each_set_has_the_pass_at_k_that_its_own_samples_allow(tmp_path: Path) -> None:
+    text = "defaults: {samples: 16, pass_k: [1, 16]}\nsets:\n- {name: a, path: a}\n- {name: b, path: b, samples: 4}"
+    a, b = plans(tmp_path, text)
+    assert (a.samples, a.pass_k, b.samples, b.pass_k) == (16, (1, 16), 4, (1,))
+    (c,) = plans(tmp_path, "sets:\n- {name: c, path: c, samples: 2}", samples=8, pass_k=(8,))
+    assert (c.samples, c.pass_k) == (2, ())
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
