@@ -163,7 +163,8 @@ def resolve(sources: Iterable[SetSource], flags: Mapping[str, Any]) -> tuple[Set
         samples = said.get("samples", 1)
         if _level("samples", levels) < _level("pass_k", levels) and "pass_k" in said:
             # Said for sets in general, while this one has its own number of samples.
-            said["pass_k"] = tuple(k for k in said["pass_k"] if k <= samples)
+            fitting = tuple(k for k in said.pop("pass_k") if k <= samples)
+            said |= {"pass_k": fitting} if fitting else {}
         if samples > 1:
             # Greedy answers are all the same: several of them need a temperature, and are there for pass@k.
             said.setdefault("temperature", 1.0)

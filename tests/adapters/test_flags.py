@@ -74,6 +74,13 @@ def test_what_the_program_knows_itself_is_left_to_it() -> None:
     assert args.sglang_tp_size == 2
 
 
+def test_a_sub_command_has_the_flags_of_its_own_parser() -> None:
+    made = argparse.ArgumentParser()
+    add_eval_args(made.add_subparsers(dest="what").add_parser("train"))
+    args = made.parse_args(["train", "--eval-interval", "5", "--sglang-dtype", "auto"])
+    assert (args.what, args.eval_interval, args.sglang_dtype) == ("train", 5, "auto")
+
+
 def test_an_unknown_flag_is_still_an_error() -> None:
     with pytest.raises(SystemExit):
         parser().parse_args(["--sglan-x", "1"])
