@@ -157,12 +157,24 @@ def fleet_settings(
     more = {} if options["eval_router_command"] is None else {"router_command": options["eval_router_command"]}
     return FleetSettings(
         num_gpus=options["eval_num_gpus"] or 0,
-        gpus_per_engine=options["eval_num_gpus_per_engine"] or 1,
+        gpus_per_engine=_gpus_per_engine(options),
         urls=tuple(options["eval_engines"]),
         sglang_python=options["sglang_python"] or (environment or {}).get(PYTHON),
         sglang_args=arguments,
         **more,
     )
+
+
+def _gpus_per_engine(options: Mapping[str, Any]) -> int:
+    """As given, else as many as its own settings of parallelism need."""
+    own, given = options["eval_sglang"], options["eval_num_gpus_per_engine"]
+    needed = 1
+    for names in (("tp", "tp-size", "tensor-parallel-size"), ("pp", "pp-size", "pipeline-parallel-size")):
+        value = next((own[name] for name in names if name in own), "1")
+        needed *= int(value) if isinstance(value, str) and value.isdigit() else 1
+    if given is not None and needed > given:
+        raise UsageError(f"--eval-num-gpus-per-engine {given}: --eval-sglang-* settings need {needed} GPUs an engine")
+    return given or needed
 
 
 def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]) -> Evaluator:

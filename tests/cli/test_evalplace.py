@@ -60,6 +60,8 @@ def data(tmp_path: Path) -> list[str]:
         (["--eval-num-gpus", "3", "--eval-num-gpus-per-engine", "2"], "--eval-num-gpus 3 is no multiple of"),
         (["--eval-engine", "http://h:2", "--eval-sglang-dtype", "auto"], "engines given by --eval-engine run already"),
         (["--eval-engine", "http://h:2", "--eval-num-gpus-per-engine", "1"], "goes with --eval-num-gpus"),
+        (["--eval-num-gpus", "3", "--eval-sglang-tp", "2"], "--eval-num-gpus 3 is no multiple of"),
+        ([*FLEET, "--eval-num-gpus-per-engine", "1", "--eval-sglang-tp", "2"], "need 2 GPUs an engine"),
         ([*FLEET, "--eval-sglang-port", "1"], "--eval-sglang-port: fsrun sets that itself"),
         ([*ROUTER, "--eval-prompt-data", "a", "/none.jsonl"], "eval set a: /none.jsonl: no such file"),
         ([*ROUTER, "--eval-config", "/none.yaml"], "--eval-config /none.yaml: No such file"),
@@ -142,6 +144,12 @@ def test_a_fleet_gets_the_trainers_engine_settings_and_its_own_over_them(data: l
         "evaluation on a fleet of 1 engine of 2 GPUs each, 64 requests at a time",
         "engine settings: --mem-fraction-static 0.9 --dtype bfloat16 --log-level error",
     ]
+
+
+def test_an_engine_has_the_gpus_that_its_own_parallelism_needs(data: list[str]) -> None:
+    place = choose("--eval-num-gpus", "8", *data, "--eval-sglang-tp-size", "2", "--eval-sglang-pp-size", "2")
+    settings = evalplace.fleet_settings(place.options, {})
+    assert (settings.gpus_per_engine, settings.size) == (4, 2)
 
 
 def test_a_key_of_the_engines_is_neither_printed_nor_recorded(data: list[str]) -> None:
