@@ -29,7 +29,7 @@ NOT_INHERITED = frozenset((
     "model", "model-path", "host", "port", "weight-version", "served-model-name", "python", "nccl-port",
     "dist-init-addr", "nnodes", "node-rank", "base-gpu-id", "gpu-id-step", "tp", "tp-size",
     "tensor-parallel-size", "dp", "dp-size", "data-parallel-size", "pp", "pp-size", "pipeline-parallel-size",
-    "ep", "ep-size", "expert-parallel-size", "enable-dp-attention", "load-format",
+    "ep", "ep-size", "expert-parallel-size", "enable-dp-attention", "load-format", "server-concurrency",
 ))  # fmt: skip
 """Of the trainer's own engines: where they stand, and how many GPUs they share; a fleet's are others."""
 
