@@ -89,7 +89,7 @@ class Grading:
         self._processes = processes
         self._at_once = _AT_ONCE.get(spec)
         has_processes = spec == "math" or self._at_once is None
-        self._workers = [_Worker(spec, limit) for _ in range(processes)] if has_processes else []
+        self._workers = [_Worker(_absolute(spec), limit) for _ in range(processes)] if has_processes else []
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
@@ -167,6 +167,12 @@ class Grading:
             return Grade(None, reason=str(error))
         finally:
             self._idle.put(worker)
+
+
+def _absolute(spec: str) -> str:
+    """The same grader from any working directory: its process may be replaced after this one has changed its own."""
+    source, _, name = spec.rpartition(":")
+    return f"{os.path.abspath(source)}:{name}" if source.endswith(".py") else spec
 
 
 class _Worker:

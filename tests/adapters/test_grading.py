@@ -147,6 +147,14 @@ def test_a_grader_over_its_limit_is_killed_and_replaced(spec: str) -> None:
     made.close()
 
 
+def test_a_grader_is_found_again_after_the_directory_was_changed(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(spec).parent)
+    made = Grading("mine.py:grader", 30.0, 1)
+    monkeypatch.chdir("/")
+    assert grades(made, "5", "kill", "5")[2] == Grade(1.0, True)
+    made.close()
+
+
 def test_a_slow_answer_does_not_delay_the_others(spec: str) -> None:
     made = Grading(spec, 60.0, 2)
 
