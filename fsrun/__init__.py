@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from fsrun.adapters.flags import add_eval_args
+    from fsrun.adapters.holding import PausedEvaluation
     from fsrun.adapters.snapshot import snapshot
     from fsrun.core.errors import FsrunError, HeldError, InvalidError, NotFoundError, UsageError
     from fsrun.core.schedule import is_due
@@ -30,6 +31,7 @@ __all__ = [
     "HeldError",
     "InvalidError",
     "NotFoundError",
+    "PausedEvaluation",
     "Run",
     "RunReader",
     "Skip",
@@ -48,6 +50,7 @@ _HOMES = {
     "HeldError": "fsrun.core.errors",
     "InvalidError": "fsrun.core.errors",
     "NotFoundError": "fsrun.core.errors",
+    "PausedEvaluation": "fsrun.adapters.holding",
     "Run": "fsrun.run.run",
     "RunReader": "fsrun.run.reader",
     "Skip": "fsrun.run.entries",

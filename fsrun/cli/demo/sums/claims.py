@@ -91,7 +91,7 @@ def _equal(compared: list[Compared], plan: SumsPlan) -> Checked:
 
 def _same(compared: list[Compared]) -> Checked:
     wrong = {found.step: found.same for found in compared if found.same != HELD_OUT}
-    text = f"so does each of the {HELD_OUT * len(compared):,} answers"
+    text = f"and of {HELD_OUT * len(compared):,} answers each is the same"
     return Checked(text, bool(compared) and not wrong, f"equal answers of {HELD_OUT}, by step: {wrong}")
 
 
