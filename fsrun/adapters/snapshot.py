@@ -10,7 +10,7 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from fsrun.core import ids, order
@@ -21,7 +21,7 @@ from fsrun.run.life import LIFE
 from fsrun.run.notices import Notices
 
 if TYPE_CHECKING:
-    from fsrun.adapters.snapshots.exporter import Exporter, Flight
+    from fsrun.adapters.snapshots.exporter import Copy, Exporter, Flight
     from fsrun.adapters.snapshots.layout import Layout
     from fsrun.adapters.snapshots.model import Model
     from fsrun.run.live import LiveRun
@@ -146,11 +146,13 @@ def _admit(exporter: Exporter, found: Model, directory: str, step: int, options:
         files |= _tokenizer(exporter, options["tokenizer"])
     if found.left_out:
         exporter.say(f"what is no tensor is left out of snapshots: {printable(', '.join(found.left_out), 200)}")
+    layout, make = _layout(exporter, found, options)
     wish = Wish(
         step=step,
         name=order.portable_entry(f"step_{step}" if given is None else str(given)),
         directory=os.path.abspath(directory),
-        layout=_layout(exporter, found, options),
+        layout=layout,
+        make=make,
         files=files,
         facts={"step": step, "weight_version": str(step if version is None else version)},
         limit=limit,
@@ -163,8 +165,10 @@ def _admit(exporter: Exporter, found: Model, directory: str, step: int, options:
         return None
 
 
-def _layout(exporter: Exporter, found: Model, options: Mapping[str, Any]) -> Layout:
+def _layout(exporter: Exporter, found: Model, options: Mapping[str, Any]) -> tuple[Layout, Callable[[], Copy]]:
     """The layout of the last snapshot where nothing has changed: the memory is laid out by it."""
+    from fsrun.adapters.snapshots.buffers import make
+    from fsrun.adapters.snapshots.converted import ConvertedCopy, conversion_of
     from fsrun.adapters.snapshots.layout import plan_layout
     from fsrun.adapters.snapshots.model import types_of
 
@@ -173,13 +177,26 @@ def _layout(exporter: Exporter, found: Model, options: Mapping[str, Any]) -> Lay
     shard_size = _bytes(options["shard_size"])
     made_of = (tensors, list(tensors), found.tied, metadata, shard_size)
     if exporter.layout is not None and exporter.layout[0] == made_of:
-        return exporter.layout[1]
+        return exporter.layout[1:]
+
+    def plan(types: Mapping[str, tuple[str, tuple[int, ...]]]) -> Layout:
+        try:
+            return plan_layout(types, tied=found.tied, metadata=metadata, shard_size=shard_size)
+        except HeaderError as error:
+            raise UsageError(str(error)) from None
+
     try:
-        layout = plan_layout(tensors, tied=found.tied, metadata=metadata, shard_size=shard_size)
-    except HeaderError as error:
-        raise UsageError(str(error)) from None
-    exporter.layout = made_of, layout
-    return layout
+        conversion = conversion_of(found.module, tensors)
+    except Exception as error:  # noqa: BLE001 - whatever it is, weights as they are in memory are better than none
+        exporter.say(f"snapshots are written as the model is in memory: transformers cannot convert it: {error!r}")
+        conversion = None
+    inner = plan(tensors)
+    if conversion is None:
+        exporter.layout = made_of, inner, lambda: make(inner)
+    else:
+        outer = plan(conversion.tensors)
+        exporter.layout = made_of, outer, lambda: ConvertedCopy(outer, make(inner), conversion)
+    return exporter.layout[1:]
 
 
 def _tokenizer(exporter: Exporter, tokenizer: Any) -> dict[str, bytes]:
@@ -213,7 +230,6 @@ def _is_first() -> bool:
 
 def _exporter(run: Run | None) -> Exporter | None:
     """The exporter of a run that is open in this process; None where it is quiet here. Raises ``UsageError``."""
-    from fsrun.adapters.snapshots.buffers import make
     from fsrun.adapters.snapshots.exporter import Exporter
     from fsrun.run.live import LiveRun
 
@@ -227,5 +243,5 @@ def _exporter(run: Run | None) -> Exporter | None:
     if not mine:
         return None
     if mine[0] not in _EXPORTERS:
-        _EXPORTERS[mine[0]] = Exporter(mine[0], make)
+        _EXPORTERS[mine[0]] = Exporter(mine[0])
     return _EXPORTERS[mine[0]]

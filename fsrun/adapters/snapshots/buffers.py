@@ -70,14 +70,13 @@ def make(layout: Layout) -> Buffers:
 
 
 def _memory(size: int) -> mmap.mmap:
-    """Pages of zeros; in huge ones where that can be, and none of a forked child's business.
+    """Pages of zeros that are none of a forked child's business.
 
     A child that shared them would make the trainer copy each page again when the next snapshot is taken.
     """
     memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    for name in ("MADV_DONTFORK", "MADV_HUGEPAGE"):
-        with suppress(AttributeError, OSError):
-            memory.madvise(getattr(mmap, name))
+    with suppress(AttributeError, OSError):
+        memory.madvise(mmap.MADV_DONTFORK)
     return memory
 
 

@@ -11,7 +11,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -40,9 +40,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Copy(Protocol):
-    """A copy of the weights in memory."""
+    """A copy of the weights in memory. ``views``: where each tensor is copied to."""
 
     layout: Layout
+    views: dict[str, Any]
 
     def data_of(self, shard: Shard) -> Data:
         """The bytes of a shard's tensors."""
@@ -56,11 +57,13 @@ class Flight:
     name: str
     step: int
     folder: SessionFolder
-    copy: Any
+    copy: Copy
     files: Mapping[str, bytes]
     """What stands beside the weights."""
     facts: dict[str, Any]
     job: Job
+    is_released: bool = False
+    """Whether the copy may be used for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class Wish:
     name: str
     directory: str
     layout: Layout
+    make: Callable[[], Copy]
+    """Allocates a copy for the layout."""
     files: Mapping[str, bytes]
     facts: Mapping[str, Any]
     limit: int
@@ -86,25 +91,24 @@ class Refused(Exception):
 
 
 class Exporter:
-    """Takes the snapshots of one open run. ``make``: allocates a copy for a layout."""
+    """Takes the snapshots of one open run."""
 
-    def __init__(self, live: LiveRun, make: Any) -> None:
+    def __init__(self, live: LiveRun) -> None:
         self._live = live
-        self._make = make
         self._pid = os.getpid()
         self._looker = Looker(live.fs, live.path)
         self._folders: dict[str, SessionFolder] = {}
         self._flying: dict[str, Flight] = {}
-        self._free: list[Any] = []
-        self._made: list[Any] = []
+        self._free: list[Copy] = []
+        self._made: list[Copy] = []
         self._skipped = 0
         self._queue: queue.SimpleQueue[Flight] = queue.SimpleQueue()
         self._started = False
         self._busy = threading.Lock()
         self.tokenizer: tuple[object, int, dict[str, bytes]] | None = None
         """The last tokenizer that was saved, its length, and its files."""
-        self.layout: tuple[object, Layout] | None = None
-        """The last layout, and what it was made of."""
+        self.layout: tuple[object, Layout, Callable[[], Copy]] | None = None
+        """The last layout, what it was made of, and what allocates a copy for it."""
 
     def admit(self, wish: Wish) -> Flight:
         """Take a place, memory and a name. Raises ``Refused``; waits ``wish.wait`` seconds for room at most."""
@@ -131,7 +135,7 @@ class Exporter:
         there = len(room.waiting | mine)
         if there >= wish.limit:
             raise Refused("limit", f"{there} snapshots wait or are in use (limit={wish.limit})")
-        unwritten = sum(flight.copy.layout.size for flight in list(self._flying.values()) if flight.copy is not None)
+        unwritten = sum(flight.copy.layout.size for flight in list(self._flying.values()) if not flight.is_released)
         if room.free - unwritten < need:
             raise Refused(
                 "space", f"{wish.directory} has {max(0, room.free - unwritten)} bytes free, {need} are needed"
@@ -142,7 +146,7 @@ class Exporter:
                 f"is copied once more; init(handover=...) puts the queue beside it",
                 kind="snapshot device",
             )
-        copy = self._copy_for(wish.layout, need if room.in_memory else 0)
+        copy = self._copy_for(wish, need if room.in_memory else 0)
         used = room.used | self._flying.keys()
         name = order.next_use(wish.name, used) if wish.name in used else wish.name
         job = self._live.handover.announce(f"{folder.path}/{name}", step=wish.step, name=name)
@@ -162,8 +166,9 @@ class Exporter:
             self._folders[directory] = SessionFolder(self._live.fs, directory, owner)
         return self._folders[directory]
 
-    def _copy_for(self, layout: Layout, also: int) -> Any:
+    def _copy_for(self, wish: Wish, also: int) -> Copy:
         """Memory for one copy: what was used before, or new."""
+        layout = wish.layout
         for copy in list(self._free):
             with suppress(ValueError):
                 self._free.remove(copy)
@@ -176,7 +181,7 @@ class Exporter:
         left = memory_left()
         if left is not None and layout.data_size + also > left:
             raise Refused("memory", f"{layout.data_size + also} bytes of memory are needed, {left} are left")
-        copy = self._make(layout)
+        copy = wish.make()
         self._made.append(copy)
         return copy
 
@@ -250,9 +255,9 @@ class Exporter:
                 break
 
     def _release(self, flight: Flight) -> None:
-        copy, flight.copy = flight.copy, None
-        if copy is not None:
-            self._free.append(copy)
+        if not flight.is_released:
+            flight.is_released = True
+            self._free.append(flight.copy)
 
 
 def _files(flight: Flight) -> Iterator[tuple[str, Data]]:
