@@ -103,7 +103,7 @@ class FleetEvaluator:
             return self._runner.run(self._limited(request))
         except (EvaluationError, SkipEvaluation):
             raise
-        except Exception as error:  # noqa: BLE001 an outcome of its entry, whatever it is: the next is evaluated
+        except Exception as error:
             what = " ".join(f"{type(error).__name__}: {error}".split())[:500]
             told = {"type": type(error).__name__, "message": str(error)[:2000], "traceback": traceback.format_exc()}
             raise EvaluationError(f"the fleet failed: {what}", told) from error

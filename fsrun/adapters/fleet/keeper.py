@@ -128,7 +128,7 @@ class Keeper:
             self.leave()
             return
         self._input += data
-        while b"\n" in self._input:
+        while b"\n" in self._input and not self.leaving:
             line, _, rest = bytes(self._input).partition(b"\n")
             self._input[:] = rest
             message = json.loads(line)

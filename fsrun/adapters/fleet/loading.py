@@ -18,7 +18,7 @@ from typing import Any
 
 from fsrun.adapters import weights
 from fsrun.adapters.evaluation import EvaluationError, Request
-from fsrun.adapters.fleet.states import Evidence, Target
+from fsrun.adapters.fleet.states import Evidence
 from fsrun.adapters.http import CallError
 from fsrun.adapters.sglang_api import Engine
 from fsrun.adapters.weights import Weights
@@ -77,12 +77,6 @@ def version_of(request: Request, session: str) -> str:
     return f"{run}/{session}/{request.entry}/{request.attempt}/{step}"
 
 
-async def load(engine: Engine, target: Target, drain_limit: float, load_limit: float) -> None:
-    """Wait until the engine runs nothing, then have it load; raises ``CallError``."""
-    aborted = await _drain(engine, drain_limit)
-    await engine.load_weights(target.path, target.version, abort=aborted, limit=load_limit)
-
-
 async def prove(engine: Engine, version: str) -> Evidence:
     """Ask an engine what it holds; raises ``CallError``, or ``EvaluationError`` where it is another version."""
     said = (await engine.model_info()).get("weight_version")
@@ -94,8 +88,11 @@ async def prove(engine: Engine, version: str) -> Evidence:
     return Evidence(logprobs=await _probe(engine))
 
 
-async def _drain(engine: Engine, limit: float) -> bool:
-    """Wait for running requests, of an attempt that was given up or of others; after ``limit`` abort them."""
+async def drain(engine: Engine, limit: float) -> bool:
+    """Wait for running requests, of an attempt that was given up or of others; after ``limit`` seconds abort them.
+
+    Returns whether it aborted; raises ``CallError``.
+    """
     loop = asyncio.get_running_loop()
     for abort, seconds in ((False, limit), (True, _AFTER_ABORT)):
         if abort:

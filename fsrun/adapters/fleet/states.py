@@ -27,7 +27,10 @@ class Phase(StrEnum):
     STARTING = "starting"
     STALE = "stale"
     """It answers, with other weights."""
+    DRAINING = "draining"
+    """Its running requests are waited for."""
     LOADING = "loading"
+    """It was told to load."""
     PROVING = "proving"
     """It says that it has the weights."""
     HOLDING = "holding"
@@ -49,6 +52,7 @@ class Event(StrEnum):
     ANSWERS = "answers"
     """A given engine, or one that was started for an earlier entry, answers."""
     LOAD = "load"
+    TOLD = "told"
     LOADED = "loaded"
     PROVED = "proved"
     JOIN = "join"
@@ -62,12 +66,13 @@ class Event(StrEnum):
 
 
 _P, _E = Phase, Event
-_LIVING = (_P.STARTING, _P.STALE, _P.LOADING, _P.PROVING, _P.HOLDING, _P.JOINING, _P.SERVING)
+_LIVING = (_P.STARTING, _P.STALE, _P.DRAINING, _P.LOADING, _P.PROVING, _P.HOLDING, _P.JOINING, _P.SERVING)
 TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
     (_P.DOWN, _E.START): _P.STARTING,
     (_P.STARTING, _E.UP): _P.PROVING,
     (_P.STARTING, _E.ANSWERS): _P.STALE,
-    (_P.STALE, _E.LOAD): _P.LOADING,
+    (_P.STALE, _E.LOAD): _P.DRAINING,
+    (_P.DRAINING, _E.TOLD): _P.LOADING,
     (_P.LOADING, _E.LOADED): _P.PROVING,
     (_P.PROVING, _E.PROVED): _P.HOLDING,
     (_P.HOLDING, _E.JOIN): _P.JOINING,
@@ -165,6 +170,8 @@ class Fleet:
     """Whether it failed because the snapshot ended an engine."""
     doubted: bool = False
     """Whether an engine refused the unproven snapshot: the start of one with it is to tell who is wrong."""
+    disputed: bool = False
+    """Whether two engines differ and none was started with the files: no request goes out until one is."""
     replaced: list[str] = field(default_factory=list)
     """Names of engines that were lost during this entry, for the record."""
     _reference_from_files: bool = False
@@ -181,6 +188,7 @@ class Fleet:
         self.over = None
         self.poisoned = False
         self.doubted = False
+        self.disputed = False
         self.router_starts = 0
         self.replaced.clear()
         for member in self.members.values():
@@ -188,7 +196,7 @@ class Fleet:
             member.evidence = None
             if member.phase is Phase.BARRED:
                 member.phase = Phase.DOWN
-            elif member.phase in (Phase.LOADING, Phase.PROVING, Phase.HOLDING, Phase.JOINING, Phase.SERVING):
+            elif member.phase not in (Phase.DOWN, Phase.STARTING, Phase.ENDING):
                 member.phase = Phase.STALE
 
     def happened(self, name: str, event: Event, reason: str = "") -> None:
@@ -225,12 +233,26 @@ class Fleet:
         if self.reference is None:
             self.reference, self._reference_from_files = evidence, member.from_files
         elif not self.reference.agrees(evidence):
-            if member.from_files and not self._reference_from_files:
-                self.give_up(f"what the engines loaded is not what the files hold: {name}, started with them, differs")
+            self._dispute(member)
             self.happened(name, Event.FAIL, "it does not hold the weights that the others hold")
             return
+        elif member.from_files or member.given:
+            self.disputed = False
         member.evidence = evidence
         self.happened(name, Event.PROVED)
+
+    def _dispute(self, member: Member) -> None:
+        """An engine differs from the first: who is wrong? Those that were started with the files are right."""
+        if self._reference_from_files or sum(other.evidence is not None for other in self.members.values()) > 1:
+            return
+        if member.from_files:
+            self.give_up(
+                f"what the engines loaded is not what the files hold: {member.name}, started with them, differs"
+            )
+        elif member.given:
+            self.give_up(f"the engines hold different weights after the same load: {member.name} and another one")
+        else:
+            self.disputed = True
 
     def router_happened(self, phase: Phase, reason: str = "") -> None:
         """Take what happened to the router: STARTING, SERVING or DOWN."""
@@ -258,7 +280,7 @@ class Fleet:
                 return []
             actions.append(Action(Kind.START_ROUTER))
         # Those that are being done count as begun, so that one engine alone is risked.
-        risking = any(member.phase is Phase.LOADING for member in self.members.values())
+        risking = any(member.phase in (Phase.DRAINING, Phase.LOADING) for member in self.members.values())
         trying = any(member.phase in (Phase.STARTING, Phase.PROVING) for member in self.members.values())
         for member in self.members.values():
             if member.name in busy:
@@ -269,7 +291,7 @@ class Fleet:
             actions.append(action)
             risking = risking or action.kind is Kind.LOAD
             trying = trying or action.kind in (Kind.START, Kind.END)
-        if not actions and not busy and not self._hope():
+        if not actions and not busy and (self.disputed or not self._hope()):
             reasons = [member.reason for member in self.members.values() if member.reason]
             self.give_up(f"no engine serves: {reasons[-1] if reasons else 'none could be started'}")
         return actions
@@ -281,9 +303,9 @@ class Fleet:
         is over. Later ones join in the middle.
         """
         phases = [member.phase for member in self.members.values()]
-        if Phase.SERVING not in phases or self.over is not None:
+        if Phase.SERVING not in phases or self.over is not None or self.disputed:
             return False
-        soon = {Phase.STALE, Phase.LOADING, Phase.PROVING, Phase.HOLDING, Phase.JOINING}
+        soon = {Phase.STALE, Phase.DRAINING, Phase.LOADING, Phase.PROVING, Phase.HOLDING, Phase.JOINING}
         if cold and not patience_over:
             soon.add(Phase.STARTING)
         return patience_over or not soon.intersection(phases)

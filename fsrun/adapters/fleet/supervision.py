@@ -236,12 +236,14 @@ class Supervision:
     async def _load(self, name: str) -> None:
         engine, settings = self._engine(name), self.settings
         try:
-            await loading.load(engine, self._target, settings.drain_limit, settings.load_limit)
+            aborted = await loading.drain(engine, settings.drain_limit)
+            self.fleet.happened(name, Event.TOLD)
+            target = self._target
+            await engine.load_weights(target.path, target.version, abort=aborted, limit=settings.load_limit)
         except CallError as error:
             if error.kind != "rejected" and await self._ends(name):
-                member = self.fleet.members[name]
-                if member.given and member.phase is Phase.LOADING:
-                    self.fleet.happened(name, Event.GONE, f"{engine.url}: {error.reason}")
+                if self.fleet.members[name].phase in (Phase.DRAINING, Phase.LOADING):
+                    self.fleet.happened(name, Event.GONE, error.reason)
                 return
             raise
         self.fleet.happened(name, Event.LOADED)

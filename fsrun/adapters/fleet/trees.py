@@ -20,15 +20,23 @@ class Tree:
     """A process that leads a session, and its descendants as far as they were seen."""
 
     leader: int
+    start: int | None = None
+    """When the leader started."""
     seen: dict[int, int] = field(default_factory=dict)
     """Pids with the time of their start, which tells a process from a later one of the same number."""
     shared: set[int] = field(default_factory=set)
     """Inodes of shared memory that the processes mapped: a name may have been given after the mapping."""
 
+    def __post_init__(self) -> None:
+        self.start = started(self.leader)
+
     def look(self) -> dict[int, int]:
         """Return the living processes; those that left the session are known from when their parent lived."""
         table = processes()
-        found = {pid for pid, row in table.items() if row.session == self.leader or pid == self.leader}
+        # No number is given again while a session has it: another process under it says that the session is over.
+        here = table.get(self.leader)
+        over = here is not None and here.start != self.start
+        found = set() if over else {pid for pid, row in table.items() if row.session == self.leader}
         found |= {pid for pid, start in self.seen.items() if pid in table and table[pid].start == start}
         grown = True
         while grown:
@@ -42,9 +50,9 @@ class Tree:
         return living
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal all of it, or the leader's group where /proc tells nothing."""
+        """Signal all of it, or the leader's group where there is no /proc."""
         living = self.look()
-        if not living:
+        if self.start is None:
             with suppress(OSError):
                 os.killpg(self.leader, number)
         for pid, start in living.items():

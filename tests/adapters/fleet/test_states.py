@@ -32,6 +32,7 @@ def due(made: Fleet, busy: tuple[str, ...] = ()) -> list[tuple[str, str]]:
 def load(made: Fleet, name: str, evidence: Evidence = SAME) -> None:
     """An engine on its way from STALE to the router, without a fault."""
     made.happened(name, Event.LOAD)
+    made.happened(name, Event.TOLD)
     made.happened(name, Event.LOADED)
     made.proved(name, evidence)
 
@@ -58,6 +59,8 @@ def test_one_engine_alone_loads_a_snapshot_that_nobody_has_proven() -> None:
     assert due(made) == [("load", "a")]
     made.happened("a", Event.LOAD)
     assert due(made, ("a",)) == []
+    made.happened("a", Event.TOLD)
+    assert due(made, ("a",)) == []
     made.happened("a", Event.LOADED)
     assert due(made, ("a",)) == []
 
@@ -71,6 +74,7 @@ def test_the_others_load_once_it_is_proven() -> None:
 def test_a_snapshot_that_ends_the_first_engine_meets_no_second_one() -> None:
     made = fleet(Phase.SERVING, Phase.SERVING)
     made.happened("a", Event.LOAD)
+    made.happened("a", Event.TOLD)
     made.happened("a", Event.GONE, "killed by SIGKILL")
     assert due(made) == []
     assert made.poisoned
@@ -78,9 +82,18 @@ def test_a_snapshot_that_ends_the_first_engine_meets_no_second_one() -> None:
     assert made.members["b"].phase is Phase.STALE
 
 
+def test_an_engine_that_was_dead_before_it_was_told_says_nothing_about_the_snapshot() -> None:
+    made = fleet(Phase.SERVING, Phase.SERVING)
+    made.happened("a", Event.LOAD)
+    made.happened("a", Event.GONE, "killed by SIGKILL")
+    assert not made.poisoned
+    assert due(made) == [("start", "a"), ("load", "b")]
+
+
 def test_the_entry_after_a_poisoned_one_finds_the_lost_engine_started_again() -> None:
     made = fleet(Phase.SERVING, Phase.SERVING)
     made.happened("a", Event.LOAD)
+    made.happened("a", Event.TOLD)
     made.happened("a", Event.GONE, "killed by SIGKILL")
     made.aim(Target("v3", "/snapshots/3"))
     assert due(made) == [("start", "a"), ("load", "b")]
@@ -116,6 +129,7 @@ def test_a_suspect_snapshot_that_does_not_start_either_leaves_the_others_alone()
 def test_an_engine_that_refuses_is_started_from_the_files_while_the_others_wait() -> None:
     made = fleet(Phase.SERVING, Phase.SERVING)
     made.happened("a", Event.LOAD)
+    made.happened("a", Event.TOLD)
     made.happened("a", Event.FAIL, "HTTP 400")
     assert due(made) == [("end", "a")]
     made.happened("a", Event.GONE)
@@ -130,6 +144,7 @@ def test_an_engine_that_refuses_is_started_from_the_files_while_the_others_wait(
 def test_a_snapshot_that_an_engine_refuses_and_no_engine_starts_with_fails() -> None:
     made = fleet(Phase.SERVING, Phase.SERVING)
     made.happened("a", Event.LOAD)
+    made.happened("a", Event.TOLD)
     made.happened("a", Event.FAIL, "HTTP 400")
     made.happened("a", Event.GONE)
     made.happened("a", Event.START)
@@ -187,6 +202,36 @@ def test_an_engine_started_with_the_files_overrules_one_that_loaded_them() -> No
     assert made.over == "what the engines loaded is not what the files hold: a, started with them, differs"
 
 
+def test_nothing_is_asked_of_engines_that_differ_until_one_started_with_the_files_decides() -> None:
+    made = fleet(Phase.SERVING, Phase.SERVING)
+    serve(made, "a")
+    load(made, "b", OTHER)
+    assert not made.ready(cold=False, patience_over=True)
+    made.happened("b", Event.GONE)
+    assert due(made) == [("start", "b")]
+    made.happened("b", Event.START)
+    made.happened("b", Event.UP)
+    made.proved("b", SAME)
+    assert made.ready(cold=False, patience_over=True)
+
+
+def test_engines_that_differ_fail_the_attempt_where_none_can_be_started_to_decide() -> None:
+    made = fleet(Phase.SERVING, Phase.SERVING, given=True)
+    serve(made, "a")
+    load(made, "b", OTHER)
+    assert made.over == "the engines hold different weights after the same load: b and another one"
+
+
+def test_a_third_engine_that_differs_from_two_is_wrong() -> None:
+    made = fleet(Phase.SERVING, Phase.SERVING, Phase.SERVING, given=True)
+    serve(made, "a")
+    serve(made, "b")
+    load(made, "c", OTHER)
+    assert made.over is None
+    assert made.members["c"].phase is Phase.BARRED
+    assert made.ready(cold=False, patience_over=False)
+
+
 def test_log_probabilities_agree_within_the_noise_of_kernels_only() -> None:
     assert Evidence(logprobs=(-1.0, -2.0)).agrees(Evidence(logprobs=(-1.01, -2.0)))
     assert not Evidence(logprobs=(-1.0, -2.0)).agrees(Evidence(logprobs=(-1.5, -2.0)))
@@ -238,6 +283,7 @@ def test_a_router_that_ends_again_and_again_is_given_up() -> None:
 def test_a_given_engine_whose_load_fails_is_left_out_and_never_ended() -> None:
     made = fleet(Phase.SERVING, Phase.SERVING, given=True)
     made.happened("a", Event.LOAD)
+    made.happened("a", Event.TOLD)
     made.happened("a", Event.FAIL, "HTTP 400")
     assert made.members["a"].phase is Phase.BARRED
     assert due(made) == [("load", "b")]
@@ -249,6 +295,7 @@ def test_a_given_engine_whose_load_fails_is_left_out_and_never_ended() -> None:
 def test_given_engines_that_all_refuse_fail_the_attempt() -> None:
     made = fleet(Phase.SERVING, given=True)
     made.happened("a", Event.LOAD)
+    made.happened("a", Event.TOLD)
     made.happened("a", Event.FAIL, "HTTP 400: no such folder")
     assert due(made) == []
     assert made.over == "no engine serves: HTTP 400: no such folder"
@@ -269,6 +316,7 @@ def test_a_snapshot_that_ended_one_engine_after_the_proof_is_loaded_into_no_furt
     made = fleet(Phase.SERVING, Phase.SERVING, Phase.SERVING)
     serve(made, "a")
     made.happened("b", Event.LOAD)
+    made.happened("b", Event.TOLD)
     made.happened("b", Event.GONE, "exit 1")
     assert made.over is None
     assert due(made) == [("start", "b"), ("end", "c")]

@@ -1,0 +1,208 @@
+"""A fleet of stand-in engines, from the first entry to the last, with faults in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsrun.adapters.evaluation import EvaluationError
+from fsrun.adapters.fleet.evaluator import FleetEvaluator
+from fsrun.adapters.fleet.states import Phase
+
+from .conftest import ROWS, request
+
+Snapshots = Callable[..., Path]
+Fleets = Callable[..., FleetEvaluator]
+
+
+def pids(fleet: FleetEvaluator) -> dict[str, int]:
+    return dict(fleet.processes.running)
+
+
+def test_each_entry_is_answered_by_its_own_weights_alone(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet()
+    first = one.evaluate(request(snapshot("a", "7"), "e0"))
+    started = pids(one)
+    second = one.evaluate(request(snapshot("b", "8"), "e1"))
+    assert (first.scores["eval/sums"], second.scores["eval/sums"]) == (1.0, 0.0)
+    assert pids(one) == started
+    assert {row["weight_version"] for row in second.samples.to_pylist()} == {second.engine["weight_version"]}
+    assert first.engine["weight_checksum"] != second.engine["weight_checksum"]
+    assert second.engine["weight_version"].endswith("/e1/1/10")
+    assert second.report
+
+
+def test_prompts_go_to_all_engines(fleet: Fleets, snapshot: Snapshots) -> None:
+    result = fleet().evaluate(request(snapshot("a", "7")))
+    assert len(result.engine["engines"]) == 2
+    assert result.samples.num_rows == ROWS
+
+
+def test_a_snapshot_that_does_not_verify_is_not_heard_of_by_any_engine(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet()
+    one.evaluate(request(snapshot("a", "7")))
+    started = pids(one)
+    bad = snapshot("b", "8")
+    weights = bad / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size - 3)
+    with pytest.raises(EvaluationError, match=r"model\.safetensors"):
+        one.evaluate(request(bad, "e1"))
+    assert pids(one) == started
+
+
+def test_a_snapshot_that_ends_an_engine_fails_and_the_next_entry_finds_all_engines(
+    fleet: Fleets, snapshot: Snapshots
+) -> None:
+    one = fleet()
+    one.evaluate(request(snapshot("a", "7")))
+    started = pids(one)
+    with pytest.raises(EvaluationError, match="ended while it loaded the snapshot: exit 1: RuntimeError: shapes"):
+        one.evaluate(request(snapshot("b", "8", {"load": "die"}), "e1"))
+    assert len(set(started.items()) & set(pids(one).items())) == 2, "one engine and the router live on"
+    result = one.evaluate(request(snapshot("c", "7"), "e2"))
+    assert result.scores["eval/sums"] == 1.0
+    assert len(one.supervision.fleet.members) == 2
+
+
+def test_a_snapshot_that_ended_an_engine_is_served_by_engines_that_start_with_it(
+    fleet: Fleets, snapshot: Snapshots
+) -> None:
+    one = fleet()
+    one.evaluate(request(snapshot("a", "7")))
+    bad = snapshot("b", "8", {"load": "die"})
+    with pytest.raises(EvaluationError):
+        one.evaluate(request(bad, "e1", attempt=1))
+    living = pids(one)
+    result = one.evaluate(request(bad, "e1", attempt=2))
+    assert result.scores["eval/sums"] == 0.0
+    # The engine that lived was ended and started, not told to load.
+    assert "HTTP" not in " ".join(one.said)  # type: ignore[attr-defined]
+    assert pids(one)["router"] == living["router"]
+
+
+def test_an_engine_that_refuses_a_load_is_started_anew_with_it(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet(num_gpus=1)
+    one.evaluate(request(snapshot("a", "7")))
+    before = pids(one)
+    result = one.evaluate(request(snapshot("b", "8", {"load": "refuse"}), "e1"))
+    assert result.scores["eval/sums"] == 0.0
+    assert pids(one)["engine-0"] != before["engine-0"]
+    assert result.engine["replaced"] == ["engine-0"]
+
+
+def test_a_load_that_left_old_weights_in_one_engine_gives_no_score(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet()
+    one.evaluate(request(snapshot("a", "7")))
+    with pytest.raises(EvaluationError, match="what the engines loaded is not what the files hold"):
+        one.evaluate(request(snapshot("b", "8", {"load": "mix"}), "e1"))
+    assert one.evaluate(request(snapshot("c", "7"), "e2")).scores["eval/sums"] == 1.0
+
+
+def test_an_engine_that_cannot_start_says_why(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet()
+    with pytest.raises(EvaluationError, match=r"exit 1: ValueError: unknown model type \(log: .*engine-\d\.log\)"):
+        one.evaluate(request(snapshot("a", "7", {"start": "die"})))
+    assert one.evaluate(request(snapshot("b", "7"), "e1")).scores["eval/sums"] == 1.0
+
+
+def test_a_port_that_somebody_else_took_is_no_failure(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet(num_gpus=1)
+    assert one.evaluate(request(snapshot("a", "7", {"start": "clash"}))).scores["eval/sums"] == 1.0
+
+
+def test_another_model_is_served_by_engines_that_start_with_it(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet()
+    one.evaluate(request(snapshot("a", "7")))
+    before = pids(one)
+    result = one.evaluate(request(snapshot("b", "8", rope_theta=5.0), "e1"))
+    assert result.scores["eval/sums"] == 0.0
+    assert not set(pids(one).values()) & {before["engine-0"], before["engine-1"]}
+
+
+def test_an_engine_that_died_between_two_entries_is_started_with_the_next(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet()
+    one.evaluate(request(snapshot("a", "7")))
+    os.kill(pids(one)["engine-0"], signal.SIGKILL)
+    assert one.evaluate(request(snapshot("b", "7"), "e1")).scores["eval/sums"] == 1.0
+
+
+def test_a_dead_router_is_started_on_its_port(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet()
+    one.evaluate(request(snapshot("a", "7")))
+    port = one.supervision.router_url
+    os.kill(pids(one)["router"], signal.SIGKILL)
+    assert one.evaluate(request(snapshot("b", "7"), "e1")).scores["eval/sums"] == 1.0
+    assert one.supervision.router_url == port
+
+
+def test_an_entry_over_its_limit_fails_and_the_next_one_does_not(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet(num_gpus=1)
+    one.evaluate(request(snapshot("a", "7")))
+    one.limit = 2.0
+    with pytest.raises(EvaluationError, match="took longer than the limit of 2 s"):
+        one.evaluate(request(snapshot("b", "7", {"generate": "hang"}), "e1"))
+    one.limit = None
+    assert one.evaluate(request(snapshot("c", "7"), "e2")).scores["eval/sums"] == 1.0
+
+
+@pytest.mark.parametrize("router", ["sglang-router", "smg"])
+def test_both_routers_are_found_by_name(fleet: Fleets, snapshot: Snapshots, router: str) -> None:
+    one = fleet(num_gpus=1, router_command=router)
+    one.check()
+    assert one.evaluate(request(snapshot("a", "7"))).engine["router"] == router
+
+
+def test_given_engines_are_loaded_and_left_running(fleet: Fleets, snapshot: Snapshots) -> None:
+    theirs = fleet()
+    theirs.evaluate(request(snapshot("a", "8")))
+    urls = tuple(theirs.supervision.urls.values())
+    ours = fleet(urls=urls)
+    result = ours.evaluate(request(snapshot("b", "7")))
+    assert result.scores["eval/sums"] == 1.0
+    assert set(pids(ours)) == {"router"}
+    ours.close()
+    for url in urls:
+        host, port = url.removeprefix("http://").split(":")
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def test_a_given_engine_of_another_model_is_refused(fleet: Fleets, snapshot: Snapshots) -> None:
+    theirs = fleet(num_gpus=1)
+    theirs.evaluate(request(snapshot("a", "7")))
+    ours = fleet(urls=tuple(theirs.supervision.urls.values()))
+    ours.evaluate(request(snapshot("b", "7")))
+    with pytest.raises(EvaluationError, match="another model than the engines hold"):
+        ours.evaluate(request(snapshot("c", "7", rope_theta=5.0), "e1"))
+
+
+def test_a_given_engine_that_is_gone_fails_the_attempt_with_its_url(fleet: Fleets, snapshot: Snapshots) -> None:
+    ours = fleet(urls=("http://127.0.0.1:9",), answer_limit=0.5)
+    with pytest.raises(EvaluationError, match=r"http://127\.0\.0\.1:9"):
+        ours.evaluate(request(snapshot("b", "7")))
+
+
+def test_twenty_loads_in_a_row_leave_as_many_processes_as_one(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet()
+    folders = [snapshot("a", "7"), snapshot("b", "8")]
+    one.evaluate(request(folders[1]))
+    started = pids(one)
+    scores = [one.evaluate(request(folders[n % 2], f"e{n}")).scores["eval/sums"] for n in range(20)]
+    assert scores == [1.0, 0.0] * 10
+    assert pids(one) == started
+    assert all(member.phase is Phase.SERVING for member in one.supervision.fleet.members.values())
+
+
+def test_unexpected_errors_are_outcomes(fleet: Fleets, snapshot: Snapshots, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("what nobody thought of")
+
+    one = fleet()
+    monkeypatch.setattr(one._tokenizers, "get", broken)
+    with pytest.raises(EvaluationError, match="ZeroDivisionError: what nobody thought of"):
+        one.evaluate(request(snapshot("a", "7")))
