@@ -37,7 +37,7 @@ FINISH_WAIT = 30.0
 """The longest that ``finish`` waits for the file system before it spills what is left and returns."""
 STAGE_WAIT = 10.0
 """How long an evaluator tries to write the samples of an attempt before its outcome goes without them."""
-END_BY_SIGNAL_WAIT = 2.0
+END_BY_SIGNAL_WAIT = 5.0
 """The longest that a process which dies by a signal takes to have its runs ended."""
 STUCK = 1.0
 """How long a main thread may leave a signal unhandled before it counts as stuck outside of Python."""

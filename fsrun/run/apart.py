@@ -13,9 +13,10 @@ import sys
 import fsrun
 
 _CODE = (
-    "import sys; sys.path.insert(0, sys.argv[2]); "
-    "from fsrun.run.compact import compact_if_last; compact_if_last(sys.argv[1])"
+    "import os, sys; sys.path.insert(0, sys.argv[2]); "
+    "from fsrun.run.compact import compact_if_last; compact_if_last(sys.argv[1]); os._exit(0)"
 )
+"""All is durable by then; the end of the interpreter could find a thread of the Parquet library still at work."""
 
 
 class CompactionError(Exception):

@@ -43,6 +43,8 @@ def _next_order(called: int) -> int:
 
 _MOST_OPEN = 256
 """Files that what is tried again later keeps open, at most: the program needs some too."""
+_PROTECTED_WAIT = 1.0
+"""Seconds that FINISHED waits at a time for a heartbeat."""
 _END, _NOTHING = Job(), Job()
 """What the copier is told besides jobs: that the run ends; that time has passed."""
 _ANNOUNCED_LOOK = 0.2
@@ -431,7 +433,8 @@ class HandOver:
         ).to_json()
         for pause in (*(() if self._pauses else HANDOVER_PAUSES), None):
             try:
-                self._session.require_protected()
+                # Where it is tried again later anyhow, a session that cannot beat is not waited for.
+                self._session.require_protected(_PROTECTED_WAIT if self._pauses else None)
                 self._unit.replace(layout.QUEUE, layout.FINISHED, codec.encode_record(record))
                 break
             except OSError:

@@ -147,4 +147,3 @@ class Recovery:
         assert watch is not None
         self._watches[(job, number)] = watch, lock
         return watch, lock
-

@@ -43,6 +43,8 @@ LAST_LOG_WAIT = 10.0
 """Seconds that the log is given after the end of all output."""
 QUIET = 0.03
 """Seconds without output after which nothing is on its way any more that was written before."""
+TERMINAL_HOLDS = 1 << 16
+"""More than a terminal holds between who writes and who reads: what was written that long ago was read."""
 
 
 class Wire:
@@ -168,14 +170,23 @@ class Relay:
         self._dropped = self.broken = True
 
     def mark(self) -> int:
-        """How many bytes will have passed when all that is in the channel now has."""
+        """How many bytes will have passed when all that is in the channel now has; of a terminal: at the latest."""
         with self._lock:
-            return self._read + (0 if self._over else waiting(self.reader))
+            return self._read + (0 if self._over else TERMINAL_HOLDS if self.terminal else waiting(self.reader))
 
     def has_passed(self, mark: int) -> bool:
-        """Whether so many bytes have passed."""
+        """Whether so many bytes have passed, or all of a terminal's."""
         with self._lock:
-            return self._over or self._passed >= mark
+            return self._over or self._passed >= mark or (self.terminal and self._is_empty())
+
+    def _is_empty(self) -> bool:
+        """Whether all that was written to a terminal until now has passed.
+
+        It hands on in the background what was written to it, so that its size says nothing; to poll it waits for that.
+        """
+        poller = select.poll()
+        poller.register(self.reader, select.POLLIN)
+        return self._read == self._passed and not poller.poll(0)
 
     def copy_size(self) -> None:
         """Give the channel's terminal the window size of the original."""
@@ -265,13 +276,9 @@ class Hub:
     def _await_passed(self, relay: Relay) -> None:
         """Wait until what was written to a channel has gone where it goes; for ever, where that takes nothing."""
         mark, pause = relay.mark(), 0.001
-        # A terminal hands on in the background what was written to it: a moment without anything is the end.
-        quiet = time.monotonic() + (QUIET if relay.terminal else 0.0)
-        while not relay.has_passed(mark) or time.monotonic() < quiet:
+        while not relay.has_passed(mark):
             time.sleep(pause)
             pause = min(0.05, pause * 1.1)
-            if time.monotonic() < quiet:
-                mark = relay.mark()
 
     def _resized(self, signum: int, frame: object) -> None:
         for relay in self._relays:

@@ -207,9 +207,10 @@ class Session:
                 raise HeldError(f"{self.run_dir}: session {self.number} of job {self.job!r} is being ended")
             if self.beat():
                 continue
-            if timeout is not None and self._clock.monotonic() - began >= timeout:
+            left = math.inf if timeout is None else timeout - (self._clock.monotonic() - began)
+            if left <= 0:
                 raise TimeoutError(errno.ETIMEDOUT, f"no heartbeat possible for {timeout:g} s", self.run_dir)
-            self._clock.sleep(self.timing.beat_interval / 2)
+            self._clock.sleep(min(self.timing.beat_interval / 2, left))
         return self.number
 
     def beat(self) -> bool:

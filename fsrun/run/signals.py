@@ -1,6 +1,6 @@
 """Signals of a process that holds runs: the end is written, then the process dies as it would have without fsrun.
 
-Does: takes SIGTERM and SIGHUP where they have their default disposition, has the open runs ended within two seconds
+Does: takes SIGTERM and SIGHUP where they have their default disposition, has the open runs ended within five seconds
 by a thread (the interrupted main thread may hold any lock), restores the default and sends the signal again. A main
 thread that was interrupted in code of fsrun may hold a lock that this end needs: it goes on until the thread ends the
 process. Where the user has a handler, notes the signal and calls it. A handler that the user installs later wins; if

@@ -38,8 +38,11 @@ _BATCH = 512
 """Calls that are encoded at once: the GIL is held for about 0.3 ms."""
 _PENDING_BYTES = 14 << 20
 """Memory that calls which are not encoded yet may take."""
-_ROOM_WAIT = 2.0
-"""Seconds that a caller waits where they take it; a call that still finds no room then is dropped."""
+_ROOM_WAIT, _ROOM_WAIT_AGAIN = 10.0, 2.0
+"""Seconds that a caller waits where they take it; a call that still finds no room then is dropped.
+
+A local disk that is only busy takes seconds for a spill; one that hung for the first wait is waited for less.
+"""
 _ENCODED_WAIT = 2.0
 """Seconds that whoever asks for the last step waits for the calls before to be encoded."""
 _CLOCK_STEP = 0.05
@@ -97,6 +100,7 @@ class ScalarWriter:
         self._offset = clock.now_ns() / 1e9 - clock.monotonic()
         self._lock = shared_lock()  # taken by callers only where there are no threads
         self._crowded: deque[Latch] = deque()
+        self._local_hangs = False
         self._state = "new"
         self._pid = os.getpid()
         self._side_calls: list[float] = []
@@ -197,7 +201,8 @@ class ScalarWriter:
         latch = Latch()
         self._crowded.append(latch)
         self._pump.poke()
-        if not latch.wait(_ROOM_WAIT) and len(self._pending) > 2 * _BATCH:
+        self._local_hangs = not latch.wait(_ROOM_WAIT_AGAIN if self._local_hangs else _ROOM_WAIT)
+        if self._local_hangs and len(self._pending) > 2 * _BATCH:
             # The thread hangs with the local disk that it spills to. What is dropped is the newest: it holds the rest.
             self._pending.pop()
             self._pump.warn_once("room", f"{self._run_dir}: lines were lost: memory is full, and the local disk hangs")

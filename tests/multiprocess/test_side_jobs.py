@@ -34,7 +34,7 @@ with fsrun.init("p", run_id="r") as run:
     for step in (100, 200, 300):
         with open(f"model-{step}.pt", "w") as file: file.write(str(step))
         run.add_scalar({"train/loss": 1.0 / step}, step=step)
-        assert run.enqueue(f"model-{step}.pt", step=step) == f"model-{step}.pt"
+        assert run.enqueue(f"model-{step}.pt", step=step) in (f"model-{step}.pt", None)
     run.finish_queue()
 """
 EVALUATE = """

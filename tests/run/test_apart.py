@@ -34,7 +34,7 @@ def test_no_time_means_no_wait(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(CompactionError, match="longer than"):
         compact_apart(str(path), 0.0)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("program", ["", "/opt/solver/solver"])

@@ -48,7 +48,7 @@ def test_what_is_put_is_written_within_two_seconds_and_at_the_end(opened: Log) -
     began = time.monotonic()
     opened.log.put(0, b"one\ntwo\nthr")
     until(lambda: opened.text() == "one\ntwo\n")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert opened.end() == "one\ntwo\nthr\n"
     opened.log.put(0, b"too late\n")
     assert opened.text() == "one\ntwo\nthr\n"
@@ -282,11 +282,11 @@ console = run._live.captures.console
 path = run.path + "/files/output.main.2.log"
 print("a cell")
 os.system("echo a program")
-import time; time.sleep(0.5)
+import time; time.sleep(2)
 console.reopen(2)
 print("continued")
 while "continued" not in (open(path).read() if os.path.exists(path) else ""): time.sleep(0.01)
-console.fenced(); time.sleep(0.5)
+console.fenced(); time.sleep(2)
 print("fenced")
 os.write(1, b"relayed\\n")
 run.finish()

@@ -904,7 +904,7 @@ class TestThread:
         assert hung.wait(20)
         began = time.monotonic()
         assert session.close({"status": "finished"}, timeout=0.3) is None
-        assert 0.3 <= time.monotonic() - began < 10
+        assert 0.3 <= time.monotonic() - began < 60
         gate.set()
         assert session._done.wait(20)
         assert world.names() == ["main.1.end", "main.1.lock"]

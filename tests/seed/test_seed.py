@@ -108,7 +108,7 @@ def test_an_evaluator_without_a_run_says_where_it_looked(tmp_path: Path) -> None
 
 def test_killed_and_started_again_nothing_is_lost_and_nothing_counts_twice(tmp_path: Path) -> None:
     queue = queue_of(tmp_path)
-    with start("train.py", tmp_path, "--eval-queue", queue, PAUSE="0.3") as trainer:
+    with start("train.py", tmp_path, "--eval-queue", queue, PAUSE="3") as trainer:
         until(lambda: is_open(tmp_path))
         with start("eval.py", tmp_path) as evaluator:
             until(lambda: len(evaluated(tmp_path)) >= 2)

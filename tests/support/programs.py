@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which a program that should have ended is killed: generous, since the machine may be busy."""
 
 
@@ -98,6 +99,33 @@ def lines(run: Path, job: str = "main") -> list[dict[str, Any]]:
     """Every scalar line of a job, session by session."""
     paths = sorted((run / "scalars").glob(f"{job}.*.jsonl"), key=lambda p: int(p.name.split(".")[1]))
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+class Lag:
+    """How late this machine wakes whoever sleeps, at worst: ``with Lag() as lag: ...; lag.worst``, in seconds.
+
+    Where that is much, a time that was measured meanwhile says nothing about the code.
+    """
+
+    def __init__(self) -> None:
+        self.worst = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Lag:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        before = time.monotonic()
+        while not self._over.wait(0.02):
+            now = time.monotonic()
+            self.worst = max(self.worst, now - before - 0.02)
+            before = now
 
 
 def until(condition: Any, patience: float = PATIENCE) -> None:

@@ -35,7 +35,7 @@ class Life:
     number: int
     events: Events
     killed: float | None = None
-    """When it was ended without being asked: SIGKILL, or SIGTERM, which gives it two seconds."""
+    """When it was ended without being asked: SIGKILL, or SIGTERM, which gives it five seconds."""
     stopped: list[tuple[float, float]] = field(default_factory=list)
 
     def all(self, event: str) -> Events:
