@@ -82,12 +82,14 @@ def snapshot(
 
 
 def _snapshot(model: Any, dir: Any, step: Any, *, run: Run | None, **options: Any) -> str | None:
+    began = time.monotonic()
     try:
-        from fsrun.adapters.snapshots import buffers
-        from fsrun.adapters.snapshots.model import describe, parse_dtype
+        import torch  # noqa: F401
     except ImportError as error:
         raise UsageError(f"a snapshot needs torch ({error}): pip install 'fsrun[torch]'") from None
-    began = time.monotonic()
+    from fsrun.adapters.snapshots import buffers
+    from fsrun.adapters.snapshots.model import describe, parse_dtype
+
     try:
         number = as_step(step)
     except ValueError as error:
@@ -99,35 +101,40 @@ def _snapshot(model: Any, dir: Any, step: Any, *, run: Run | None, **options: An
         return None
     exporter = flight = None
     try:
-        exporter = _exporter(run) if is_first else None
-        if exporter is not None:
-            flight = _admit(exporter, found, os.fsdecode(dir), number, options)
-    finally:
-        # The other ranks wait for this word, whatever happened here.
-        wanted = flight is not None
-        if found.sharded:
-            wanted = buffers.is_wanted_on_all(wanted, found.everything)
-    if not wanted:
+        try:
+            exporter = _exporter(run) if is_first else None
+            if exporter is not None:
+                flight = _admit(exporter, found, os.fsdecode(dir), number, options)
+        finally:
+            # The other ranks wait for this word, whatever happened here.
+            wanted = flight is not None
+            if found.sharded:
+                wanted = buffers.is_wanted_on_all(wanted, found.everything)
+        if wanted:
+            _copy(found, flight)
+        if exporter is not None and flight is not None:
+            exporter.submit(flight, time.monotonic() - began)
+    except BaseException as error:
+        if exporter is None or flight is None:
+            raise
+        exporter.drop(flight)
+        raise_if_meant(error)
+        exporter.skip(number, "copy", fault_of(error))
         return None
-    try:
-        failed = None
-        if found.sharded:
-            failed = buffers.gather_into(flight.copy.views if flight is not None else None, found.everything)
-        elif flight is not None:
-            buffers.copy_into(flight.copy.views, found.tensors)
+    return None if flight is None else flight.job.entry
+
+
+def _copy(found: Model, flight: Flight | None) -> None:
+    """Copy the weights as they are now; of a sharded model on all ranks, those that do not write without a flight."""
+    from fsrun.adapters.snapshots import buffers
+
+    views = None if flight is None else flight.copy.views
+    if found.sharded:
+        failed = buffers.gather_into(views, found.everything)
         if failed is not None:
             raise failed
-    except BaseException as error:
-        if exporter is not None and flight is not None:
-            exporter.drop(flight)
-            if isinstance(error, Exception):
-                exporter.skip(number, "copy", fault_of(error))
-                return None
-        raise
-    if exporter is None or flight is None:
-        return None
-    exporter.submit(flight, time.monotonic() - began)
-    return flight.job.name or flight.job.entry
+    elif views is not None:
+        buffers.copy_into(views, found.tensors)
 
 
 def _admit(exporter: Exporter, found: Model, directory: str, step: int, options: Mapping[str, Any]) -> Flight | None:
@@ -167,7 +174,7 @@ def _admit(exporter: Exporter, found: Model, directory: str, step: int, options:
 
 def _layout(exporter: Exporter, found: Model, options: Mapping[str, Any]) -> tuple[Layout, Callable[[], Copy]]:
     """The layout of the last snapshot where nothing has changed: the memory is laid out by it."""
-    from fsrun.adapters.snapshots.buffers import make
+    from fsrun.adapters.snapshots.buffers import Buffers, is_on_gpu
     from fsrun.adapters.snapshots.converted import ConvertedCopy, conversion_of
     from fsrun.adapters.snapshots.layout import plan_layout
     from fsrun.adapters.snapshots.model import types_of
@@ -175,7 +182,8 @@ def _layout(exporter: Exporter, found: Model, options: Mapping[str, Any]) -> tup
     tensors = types_of(found.tensors, options["dtype"])
     metadata = dict(options["metadata"] or {})
     shard_size = _bytes(options["shard_size"])
-    made_of = (tensors, list(tensors), found.tied, metadata, shard_size)
+    pinned = is_on_gpu(found.everything)
+    made_of = (tensors, list(tensors), found.tied, metadata, shard_size, pinned)
     if exporter.layout is not None and exporter.layout[0] == made_of:
         return exporter.layout[1:]
 
@@ -192,10 +200,10 @@ def _layout(exporter: Exporter, found: Model, options: Mapping[str, Any]) -> tup
         conversion = None
     inner = plan(tensors)
     if conversion is None:
-        exporter.layout = made_of, inner, lambda: make(inner)
+        exporter.layout = made_of, inner, lambda: Buffers(inner, pinned=pinned)
     else:
         outer = plan(conversion.tensors)
-        exporter.layout = made_of, outer, lambda: ConvertedCopy(outer, make(inner), conversion)
+        exporter.layout = made_of, outer, lambda: ConvertedCopy(outer, Buffers(inner, pinned=pinned), conversion)
     return exporter.layout[1:]
 
 

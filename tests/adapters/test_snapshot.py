@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -342,6 +343,42 @@ def test_without_a_run_it_is_one_warning_and_none(
     monkeypatch.setattr("fsrun.adapters.snapshot._NOTICES", fsrun.run.notices.Notices())  # type: ignore[attr-defined]
     assert fsrun.snapshot(Toy(), tmp_path, 1) is None
     assert "call fsrun.init first" in warnings_of(caplog)[0]
+
+
+def test_without_torch_it_says_what_to_install(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert fsrun.snapshot({}, tmp_path, 1) is None
+    assert "pip install 'fsrun[torch]'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "place", ["fsrun.adapters.snapshots.buffers.copy_into", "fsrun.adapters.snapshots.exporter.Exporter.submit"]
+)
+def test_what_fails_in_the_copy_is_a_skipped_point_that_nobody_waits_for(
+    run: fsrun.Run, hf: Path, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, fails)
+        assert fsrun.snapshot(Toy(), hf, 1) is None
+    assert "illegal memory access" in warnings_of(caplog)[0]
+    assert live().handover.pending == 0
+    assert scalars(run, "snapshot/skipped") == [(1, 1)]
+    assert fsrun.snapshot(Toy(), hf, 2) == "step_2"
+
+
+def test_an_interrupt_in_the_copy_goes_on_its_way(run: fsrun.Run, hf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fsrun.adapters.snapshots.buffers.copy_into", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fsrun.snapshot(Toy(), hf, 1)
+    assert live().handover.pending == 0
 
 
 def test_a_run_that_has_ended_takes_none_and_says_nothing(

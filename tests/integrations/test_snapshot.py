@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +144,52 @@ def test_a_lora_adapter_alone_is_not_taken_for_a_model(
     state = {"base_model.model.q_proj.lora_A.weight": torch.ones(2, 8)}
     assert fsrun.snapshot(state, tmp_path / "hf", 1) is None
     assert "LoRA" in caplog.text
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs of 8 MB, which only root can mount."""
+    if os.geteuid():
+        pytest.skip("needs root to mount a tmpfs; the default tests fill a disk by injection")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "fsrun-test", str(folder)], check=True, timeout=30)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True, timeout=30)
+
+
+def test_a_full_tmpfs_is_a_skipped_point_and_an_evaluated_entry_makes_room(
+    tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import torch
+
+    from fsrun.adapters.snapshots.folder import SessionFolder
+
+    state = {"w": torch.ones(3 << 18), "v": torch.ones(1 << 18)}  # 4 MB
+    options: dict[str, Any] = {"project": "p", "run_id": "r", "root": tmp_path / "runs", "capture": False}
+    with fsrun.init(**options, handover=small) as run:
+        assert fsrun.snapshot(state, small / "hf", 1, limit=9) == "step_1"
+        assert run.flush(60)
+        assert fsrun.snapshot(state, small / "hf", 2, limit=9) is None
+        assert "bytes free" in caplog.text
+        # As if others had filled it since: the disk is full amid the second file.
+        with monkeypatch.context() as patch:
+            patch.setattr(SessionFolder, "free", lambda self: 1 << 30 if self.directory else 0)
+            assert fsrun.snapshot(state, small / "hf", 3, limit=9, shard_size="3MB") == "step_3"
+            assert run.flush(60)
+        assert "No space left on device" in caplog.text
+        assert os.listdir(small / "hf") == []
+        with fsrun.init("p", run_id="r", root=tmp_path / "runs", job="eval", capture=False) as evaluator:
+            for entry in evaluator.entries(once=True):
+                with entry:
+                    assert entry.name == "step_1"
+                    entry.done({"eval/a": 1})
+        assert fsrun.snapshot(state, small / "hf", 4, limit=9) == "step_4"
+        assert run.flush(60)
+    skipped = fsrun.open(tmp_path / "runs" / "p" / "r").scalars(["snapshot/skipped"]).to_pylist()
+    assert [(point["step"], point["value"]) for point in skipped] == [(2, 1), (3, 2)]
 
 
 def evaluated(run: fsrun.Run) -> Iterator[tuple[str, Path]]:

@@ -62,11 +62,11 @@ class Buffers:
         return True
 
 
-def make(layout: Layout) -> Buffers:
-    """Memory for a layout; pinned where a GPU is in use."""
-    import torch
-
-    return Buffers(layout, pinned=torch.cuda.is_available() and torch.cuda.is_initialized())
+def is_on_gpu(sources: Mapping[str, Any]) -> bool:
+    """Whether copies come from a GPU, those of shards that wait on the CPU among them."""
+    kinds = {tensor.device.type for tensor in sources.values()}
+    kinds |= {tensor.device_mesh.device_type for tensor in sources.values() if hasattr(tensor, "device_mesh")}
+    return "cuda" in kinds
 
 
 def _memory(size: int) -> mmap.mmap:
