@@ -224,7 +224,7 @@ class Exporter:
             try:
                 self._fly(flight)
             except OSError as error:
-                kind = "space" if error.errno in _FULL else "error"
+                kind = "full" if error.errno in _FULL else "error"
                 where = error.filename or flight.folder.path
                 self.skip(flight.step, kind, f"{where}: {error.strerror or error}")
             except Exception as error:  # noqa: BLE001 - a thread that ends would silently end all snapshots
