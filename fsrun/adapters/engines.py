@@ -170,9 +170,12 @@ class EnginesEvaluator:
                 )
             except EvaluationError:
                 # Where the weights changed, that is the reason, whatever came of it.
-                await _same(target, before)
+                after: list[Served] = []
+                with suppress(EvaluationError):
+                    after = await target.served()
+                _same(before, after)
                 raise
-            await _same(target, before)
+            _same(before, await target.served())
         answered = measured.engine.get("answered_by") or []
         if len(answered) > 1:
             raise EvaluationError(f"weights changed during the evaluation: answers by {' and '.join(answered)}")
@@ -228,13 +231,13 @@ def _one_version(served: Sequence[Served], marker: Marker) -> str | None:
     return version
 
 
-async def _same(target: HttpTarget, before: Sequence[Served]) -> None:
-    """Raise ``EvaluationError`` where an engine now holds other weights than before, or is another."""
-    after = {one.url: one.weight_version for one in await target.served()}
+def _same(before: Sequence[Served], after: Sequence[Served]) -> None:
+    """Raise ``EvaluationError`` where an engine now holds other weights than before."""
+    now = {one.url: one.weight_version for one in after}
     for one in before:
-        if one.url in after and after[one.url] != one.weight_version:
+        if one.url in now and now[one.url] != one.weight_version:
             raise EvaluationError(
-                f"weights changed during the evaluation: {one.url} held {one.weight_version}, now {after[one.url]}"
+                f"weights changed during the evaluation: {one.url} held {one.weight_version}, now {now[one.url]}"
             )
 
 

@@ -17,6 +17,8 @@ from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.http import Backoff, CallError, Client, Limits, Pace, Retries, SystemPace, keep_trying
 from fsrun.adapters.sglang_api import Engine, Router
 
+HOPELESS_LIMIT = 30.0
+"""Seconds for a request to a place that has answered none for as long as one is tried again."""
 FACTS = (
     "version", "dtype", "quantization", "kv_cache_dtype", "tp_size", "dp_size", "pp_size", "ep_size",
     "attention_backend", "sampling_backend", "device", "random_seed", "speculative_algorithm", "tokenizer_path",
@@ -150,12 +152,11 @@ class HttpTarget:
     async def generate(self, ask: Ask) -> Answer:
         """Ask once, with the retries that make sense; never raises but ``asyncio.CancelledError``."""
         request = {"input_ids": ask.input_ids, "sampling_params": ask.sampling}
-        limit = self.patience.limit(ask.sampling)
         tries = Retries(self.backoff)
         started = self._pace.monotonic()
         while True:
             try:
-                answer = await self._once(request, limit)
+                answer = await self._once(request, self._limit(ask))
             except CallError as error:
                 pause = self._pause(tries, error)
                 if pause is None:
@@ -165,6 +166,11 @@ class HttpTarget:
             else:
                 self._hopeless = False
                 return answer
+
+    def _limit(self, ask: Ask) -> float:
+        """Seconds for a request; few where none has been answered for long."""
+        limit = self.patience.limit(ask.sampling)
+        return min(limit, HOPELESS_LIMIT) if self._hopeless else limit
 
     async def _once(self, request: Mapping[str, Any], limit: float) -> Answer:
         place = self._choose()

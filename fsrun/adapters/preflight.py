@@ -27,6 +27,8 @@ from fsrun.core.errors import UsageError
 
 TOKEN_LIMIT = 10.0
 """Seconds that one token may take in ``check``: an engine that is paused hangs."""
+WAITING_LIMIT = 30.0
+"""The same in ``until_ready``, again and again: what an engine compiles first takes longer."""
 PAUSED_LIMIT = 4.0
 """Seconds after which a health check, which takes 1 s, is taken to hang."""
 CHECKSUM_LIMIT = 60.0
@@ -85,7 +87,7 @@ async def until_ready(target: HttpTarget, limit: float, pace: Pace | None = None
     deadline = pace.monotonic() + limit
     tries = 0
     while True:
-        found = await look(target, token_limit=max(1.0, min(target.patience.floor, deadline - pace.monotonic())))
+        found = await look(target, token_limit=max(1.0, min(WAITING_LIMIT, deadline - pace.monotonic())))
         if any(finding.cause == "generates" for finding in found):
             return
         faults = [finding for finding in found if finding.level == "fault"]
