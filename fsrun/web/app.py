@@ -1,0 +1,166 @@
+"""The routes: which address gives what. All of them only read.
+
+A file system that hangs holds up the thread that asked it and nothing else: the request is answered with 503, and pages
+and ``/api/info`` go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl
+
+import anyio
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from fsrun.core.errors import FsrunError, InvalidError, NotFoundError, UsageError
+from fsrun.run.inspect import inspect_run
+from fsrun.web import files, metrics, pages
+from fsrun.web.answers import JSON, answer, encode, refusal
+from fsrun.web.board import board
+from fsrun.web.guard import Guard
+from fsrun.web.query import Query
+from fsrun.web.site import Site
+
+LIMIT = 30.0
+"""Seconds after which a file system is said to hang."""
+THREADS = 24
+"""That may wait for the file system at one time; a page asks for about six things at once."""
+_RUN = "/api/runs/{project}/{run}"
+
+About = Callable[[Site, str, Query], dict[str, Any]]
+"""What answers about one run: by its folder and the query."""
+
+
+def _show(site: Site, run_path: str, query: Query) -> dict[str, Any]:
+    return inspect_run(site.fs, run_path, now_ns=time.time_ns())
+
+
+ABOUT: dict[str, About] = {
+    "": _show,
+    "/tags": lambda site, path, query: site.series.tags(path),
+    "/series": lambda site, path, query: site.series.series(path, query),
+    "/system": lambda site, path, query: site.series.system(path, query),
+    "/evals": lambda site, path, query: board(site.fs, path),
+    "/samples": lambda site, path, query: site.content.samples(path, query),
+    "/console": lambda site, path, query: site.content.console(path, query),
+    "/media": lambda site, path, query: site.content.media(path, query),
+    "/tables": lambda site, path, query: site.content.tables(path, query),
+    "/table": lambda site, path, query: site.content.table(path, query),
+    "/artifacts": lambda site, path, query: site.content.artifacts(path, query),
+    "/environment": lambda site, path, query: site.content.environment(path, query),
+    "/files": lambda site, path, query: files.listing(site.fs, path, query.text("path") or ""),
+}
+"""Address below ``/api/runs/<project>/<run>`` -> who answers."""
+
+
+def make_app(site: Site, *, token: str | None = None, cookie: str = "fsrun", limit: float = LIMIT) -> ASGIApp:
+    """The viewer of a root as an ASGI application. ``token``: see ``guard``. ``limit``: seconds for an answer.
+
+    It begins to scan when the server has started, and stops with it.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> Any:
+        app.state.limiter = anyio.CapacityLimiter(THREADS)
+        site.start()
+        try:
+            yield
+        finally:
+            site.close()
+
+    app = Starlette(
+        routes=_routes(site, limit),
+        exception_handlers={
+            HTTPException: _on_http,
+            FsrunError: _on_known,
+            OSError: _on_system,
+            TimeoutError: _on_slow,
+            Exception: _on_fault,
+        },
+        lifespan=lifespan,
+    )
+    # Around all of it, and no middleware of it: what answers faults of routes stands outside of those.
+    return Guard(app, token, cookie)
+
+
+def _routes(site: Site, limit: float) -> list[Route]:
+    async def in_thread(request: Request, work: Callable[[], Response]) -> Response:
+        with anyio.fail_after(limit):
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=request.app.state.limiter)
+
+    def about(who: About) -> Callable[[Request], Awaitable[Response]]:
+        def work(request: Request) -> Response:
+            path = site.catalog.path(request.path_params["project"], request.path_params["run"])
+            return answer(request, encode(who(site, path, _query(request))), JSON)
+
+        return of_site(work)
+
+    def of_site(work: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return await in_thread(request, partial(work, request))
+
+        return endpoint
+
+    def runs(request: Request) -> Response:
+        return answer(request, encode(site.catalog.since(_query(request).text("since"))), JSON)
+
+    def file(request: Request) -> Response:
+        path = site.catalog.path(request.path_params["project"], request.path_params["run"])
+        return files.serve(request, path, request.path_params["path"])
+
+    async def info(request: Request) -> Response:
+        return answer(request, encode(site.info()), JSON)
+
+    return [
+        Route("/api/info", info),
+        Route("/api/runs", of_site(runs)),
+        *(Route(_RUN + tail, about(who)) for tail, who in ABOUT.items()),
+        Route("/files/{project}/{run}/{path:path}", of_site(file)),
+        Route(
+            "/metrics", of_site(lambda request: answer(request, metrics.render(site.catalog).encode(), metrics.KIND))
+        ),
+        Route("/{path:path}", of_site(pages.serve)),
+    ]
+
+
+def _query(request: Request) -> Query:
+    text = request.scope.get("query_string", b"").decode("latin-1")
+    try:
+        return Query(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=1000))
+    except ValueError:
+        raise UsageError("the query is no UTF-8, or too long") from None
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        return await _on_fault(request, error)
+    return refusal(error.status_code, f"{request.url.path[:200]}: {error.detail}")
+
+
+async def _on_known(request: Request, error: Exception) -> Response:
+    kinds = ((UsageError, 400), (NotFoundError, 404), (InvalidError, 422))
+    return refusal(next((status for kind, status in kinds if isinstance(error, kind)), 500), str(error))
+
+
+async def _on_system(request: Request, error: Exception) -> Response:
+    missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+    told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    return refusal(404 if missing else 403 if isinstance(error, PermissionError) else 503, told)
+
+
+async def _on_slow(request: Request, error: Exception) -> Response:
+    return refusal(503, "the file system did not answer in time; it is asked again with the next request")
+
+
+async def _on_fault(request: Request, error: Exception) -> Response:
+    return refusal(500, f"fault in fsrun itself: {type(error).__name__}: {error}")

@@ -1,0 +1,64 @@
+"""What all routes share: the root, the catalog of its runs, and who answers about one of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+import fsrun
+from fsrun.core.timing import STATUS_INTERVAL
+from fsrun.daemon.status import read_all
+from fsrun.disk.fs import FileSystem, LocalFileSystem
+from fsrun.disk.locks import runtime_folder
+from fsrun.web.catalog import Catalog
+from fsrun.web.content import Content
+from fsrun.web.series import Series
+
+STATIC = f"{os.path.dirname(os.path.abspath(__file__))}/static"
+CHARTS = "vendor/uPlot.esm.js"
+"""The chart library, below ``STATIC``; it is brought in where the package is built."""
+
+
+class Site:
+    """A root and those who answer about it. ``close`` ends the thread of the catalog."""
+
+    def __init__(self, root: str, fs: FileSystem | None = None) -> None:
+        self.root = root
+        self.fs = fs or LocalFileSystem()
+        self.catalog = Catalog(self.fs, root)
+        self.series = Series(self.fs)
+        self.content = Content(self.fs)
+
+    def start(self) -> None:
+        """Begin to scan the root."""
+        self.catalog.start()
+
+    def close(self) -> None:
+        """Stop scanning."""
+        self.catalog.stop()
+
+    def info(self) -> dict[str, Any]:
+        """The object of ``/api/info``. Looks at nothing of the root, so that it answers while that hangs."""
+        return {
+            "version": fsrun.__version__,
+            "root": self.root,
+            "host": socket.gethostname(),
+            "daemon": daemon_of(self.root),
+            "charts": has_charts(),
+        }
+
+
+def has_charts() -> bool:
+    """Whether the chart library is there."""
+    return os.path.isfile(f"{STATIC}/{CHARTS}")
+
+
+def daemon_of(root: str) -> dict[str, Any] | None:
+    """What the daemon of a root says of itself, if one runs on this host for this user."""
+    try:
+        found = [facts for facts in read_all(runtime_folder(os.environ), root) if facts["running"]]
+    except (OSError, fsrun.FsrunError):
+        return None
+    keys = ("pid", "started", "written", "runs", "live", "rounds", "did", "problems", "hanging")
+    return {key: found[0].get(key) for key in keys} | {"interval_s": STATUS_INTERVAL} if found else None
