@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-GRACE_S = 5.0
+GRACE_S = 30.0
+"""How long trees of processes that were ended have to be gone, on a busy machine."""
 
 
 def parents() -> set[int]:
