@@ -35,6 +35,7 @@ from fsrun.adapters.tokens import Tokenizers
 
 IDLE_LIMIT = 300.0
 """Seconds that requests of others may take to finish; then the evaluation begins beside them."""
+UNNAMED = "the engines do not say which weights they hold: that they did not change is not known"
 _MARKER_SIZE = 64 << 10
 _WATCH = 1.0
 _POLLS = 0.25
@@ -179,7 +180,7 @@ class EnginesEvaluator:
         answered = measured.engine.get("answered_by") or []
         if len(answered) > 1:
             raise EvaluationError(f"weights changed during the evaluation: answers by {' and '.join(answered)}")
-        return _result(measured, waited)
+        return _result(measured, [note for note in (waited, UNNAMED if version is None else None) if note])
 
     async def _until_idle(self, target: HttpTarget) -> str | None:
         """Wait until the requests of others are done; what to say of it where that could not be seen."""
@@ -241,8 +242,8 @@ def _same(before: Sequence[Served], after: Sequence[Served]) -> None:
             )
 
 
-def _result(measured: Measured, waited: str | None) -> Result:
+def _result(measured: Measured, notes: Sequence[str]) -> Result:
     details: dict[str, Any] = dict(measured.details)
-    if waited is not None:
-        details["note"] = waited
+    if notes:
+        details["note"] = "; ".join(notes)
     return Result(measured.scores, details, measured.engine, measured.samples, report=True)

@@ -362,8 +362,10 @@ def _failure(url: str, error: Exception, seconds: float) -> CallError:
     if isinstance(error, TimeoutError):
         return CallError("hung", url, f"{seconds:g} s")
     if isinstance(error, aiohttp.ClientConnectorError):
-        refused = isinstance(error.os_error, ConnectionRefusedError)
-        return CallError("refused" if refused else "unreachable", url, "" if refused else _line(error.os_error))
+        # A certificate that is not trusted is one of these too, without an error of the system.
+        cause = getattr(error, "os_error", None) or error
+        refused = isinstance(cause, ConnectionRefusedError)
+        return CallError("refused" if refused else "unreachable", url, "" if refused else _line(cause))
     if isinstance(error, aiohttp.ClientResponseError | ValueError):
         return CallError("nonsense", url, _line(error))
     return CallError("cut", url, _line(error))

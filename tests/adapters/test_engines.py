@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fsrun.adapters.engines import EnginesEvaluator, Marker, read_marker
+from fsrun.adapters.engines import UNNAMED, EnginesEvaluator, Marker, read_marker
 from fsrun.adapters.evaluation import EvaluationError, Request, Result, SkipEvaluation
 from fsrun.adapters.tokens import Tokens
 from support.standin import Engine, Router, Server
@@ -204,6 +204,13 @@ def test_an_engine_that_tells_no_load_is_evaluated_with_a_note(tmp_path: Path, d
     with served(engine):
         result = evaluator(data, [engine.url]).evaluate(request(tmp_path))
     assert "is not known" in result.details["note"]
+
+
+def test_engines_that_do_not_name_their_weights_are_evaluated_with_a_note(tmp_path: Path, data: Path) -> None:
+    engine = Engine(version=None)  # type: ignore[arg-type]
+    with served(engine):
+        result = evaluator(data, [engine.url]).evaluate(request(tmp_path))
+    assert result.details["note"] == UNNAMED
 
 
 def test_a_worker_that_registers_late_is_waited_for(tmp_path: Path, data: Path) -> None:
