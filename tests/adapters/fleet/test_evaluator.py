@@ -14,6 +14,7 @@ import pytest
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.fleet.evaluator import FleetEvaluator
 from fsrun.adapters.fleet.states import Phase
+from fsrun.core.errors import UsageError
 
 from .conftest import ROWS, request
 
@@ -109,6 +110,12 @@ def test_an_engine_that_cannot_start_says_why(fleet: Fleets, snapshot: Snapshots
     with pytest.raises(EvaluationError, match=r"exit 1: ValueError: unknown model type \(log: .*engine-\d\.log\)"):
         one.evaluate(request(snapshot("a", "7", {"start": "die"})))
     assert one.evaluate(request(snapshot("b", "7"), "e1")).scores["eval/sums"] == 1.0
+
+
+def test_settings_that_an_engine_refuses_are_no_fault_of_an_entry(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet(sglang_args=("--nonsense", "1"))
+    with pytest.raises(UsageError, match=r"engine-\d refuses its command line: .*unrecognized arguments: --nonsense"):
+        one.evaluate(request(snapshot("a", "7")))
 
 
 def test_a_port_that_somebody_else_took_is_no_failure(fleet: Fleets, snapshot: Snapshots) -> None:
