@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shlex
 import shutil
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +23,10 @@ from rich.console import Console
 import fsrun as fsrun_package
 from fsrun.cli.demo import claims, progress, report
 from fsrun.cli.demo.plan import TRAIN_IMAGES, Plan
+from fsrun.cli.demo.sums import claims as sums_claims
+from fsrun.cli.demo.sums import plan, play
 from fsrun.cli.demo.watch import Seen, look
+from fsrun.core.errors import UsageError
 from fsrun.core.queue import Claim
 from tests.support import build
 from tests.support.command import fsrun
@@ -260,6 +265,88 @@ def test_an_installed_fsrun_names_the_folder_that_it_came_from(
     monkeypatch.setattr("importlib.metadata.distribution", lambda name: Installed())
     monkeypatch.setitem(sys.modules, "sklearn", None)
     assert shlex.quote(f"{source}[demo]") in fsrun("demo", root=tmp_path).stderr
+
+
+class TestGenerate:
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (["--generate", "--crash"], "--generate is a demo of its own: give it without --crash and --torch"),
+            (["--generate", "--torch"], "--generate is a demo of its own: give it without --crash and --torch"),
+            (["--sglang-python", "python"], "--sglang-python goes with --generate"),
+            (["--generate", "--sglang-python", "/no/where"], "--sglang-python /no/where: no such program"),
+        ],
+    )
+    def test_what_does_not_go_together_is_one_line(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], says: str
+    ) -> None:
+        monkeypatch.setattr(play, "missing", list)
+        result = fsrun("demo", *arguments, root=tmp_path)
+        assert (result.exit_code, result.stderr) == (2, f"fsrun: {says}\n")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_missing_package_is_one_line_with_the_remedy(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(play, "missing", lambda: ["torch", "transformers"])
+        result = fsrun("demo", "--generate", root=tmp_path)
+        assert result.exit_code == 1
+        assert "needs torch, transformers: " in result.stderr
+        assert f"{Path(__file__).parents[2]}[demo,torch,sglang]" in result.stderr
+        assert result.stderr.count("\n") == 1
+
+    def test_the_python_with_sglang_is_the_one_given_else_the_variables_else_the_tools(self, tmp_path: Path) -> None:
+        made = {name: tmp_path / name for name in ("given", "variable", "tool")}
+        for path in made.values():
+            path.write_text("#!/bin/sh\n")
+            path.chmod(0o755)
+        (tmp_path / "tools").mkdir()
+        (tmp_path / "tools" / "sglang_cpu").write_text(f"print({str(made['tool'])!r})\n")
+        variable = {"FSRUN_SGLANG_PYTHON": str(made["variable"])}
+        assert play.find_python(str(made["given"]), variable, str(tmp_path)) == str(made["given"])
+        assert play.find_python(None, variable, str(tmp_path)) == str(made["variable"])
+        assert play.find_python(None, {}, str(tmp_path)) == str(made["tool"])
+        made["tool"].unlink()
+        with pytest.raises(UsageError, match="give --sglang-python PATH or"):
+            play.find_python(None, {}, str(tmp_path))
+
+    @pytest.mark.unit
+    def test_the_sums_are_split_once_and_for_all(self, tmp_path: Path) -> None:
+        learned, held_out = plan.split()
+        assert (len(learned), len(held_out)) == (90 * 90 - plan.HELD_OUT, plan.HELD_OUT)
+        assert not set(learned) & set(held_out)
+        assert plan.split() == (learned, held_out)
+        plan.write_eval_set(str(tmp_path / "sums.jsonl"))
+        first = json.loads((tmp_path / "sums.jsonl").read_text().splitlines()[0])
+        a, b = held_out[0]
+        assert first == {"prompt": f"{a}+{b}=", "label": str(a + b)}
+
+    @pytest.mark.unit
+    def test_snapshots_stand_at_both_ends_and_between(self) -> None:
+        assert plan.SumsPlan().checkpoint_steps == (0, 100, 200, 300, 400, 500, 600, 700)
+        assert plan.SumsPlan(steps=250, every=100).checkpoint_steps == (0, 100, 200, 250)
+
+    @pytest.mark.unit
+    @pytest.mark.parametrize(
+        ("harm", "broken"),
+        [
+            ({}, []),
+            ({"transformers": 0.9}, ["eval/sums equals the accuracy"]),
+            ({"same": 299}, ["and of 600"]),
+            ({"fleet": 0.85, "transformers": 0.85}, ["the model learned"]),
+            ({"versions": frozenset({"0"})}, ["each snapshot was answered"]),
+            ({"versions": frozenset({"0", "700"})}, ["each snapshot was answered"]),
+            ({"versions": frozenset({""})}, ["each snapshot was answered"]),
+        ],
+    )
+    def test_each_claim_about_answers_can_fail(self, harm: dict[str, Any], broken: list[str]) -> None:
+        last = {"fleet": 0.95, "transformers": 0.95, "same": plan.HELD_OUT, "versions": frozenset({"700"})} | harm
+        first = sums_claims.Compared(0, "step_0", 0.0, 0.0, plan.HELD_OUT, frozenset({"0"}))
+        compared = [first, sums_claims.Compared(700, "step_700", **last)]
+        checked = sums_claims.about_answers(compared, plan.SumsPlan(steps=700, every=700))
+        found = [claim.text for claim in checked if not claim.holds]
+        assert len(found) == len(broken)
+        assert all(text.startswith(start) for text, start in zip(found, broken, strict=True))
 
 
 def test_a_root_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

@@ -66,14 +66,19 @@ def check(evidence: Evidence, plan: SumsPlan, compared: list[Compared]) -> Itera
     yield claims.handed_over(evidence, plan)
     yield claims.evaluated_once(evidence)
     yield claims.counted_once(evidence, plan)
-    yield _learned(compared)
-    yield _equal(compared, plan)
-    yield _same(compared)
-    yield _own_weights(compared)
+    yield from about_answers(compared, plan)
     yield claims.nothing_left(evidence)
     yield claims.trained(evidence, plan)
     yield claims.ended(evidence)
     yield claims.valid(evidence)
+
+
+def about_answers(compared: list[Compared], plan: SumsPlan) -> Iterator[Checked]:
+    """Yield the claims about what the fleet answered."""
+    yield _learned(compared)
+    yield _equal(compared, plan)
+    yield _same(compared)
+    yield _own_weights(compared)
 
 
 def _learned(compared: list[Compared]) -> Checked:
