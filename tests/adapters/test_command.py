@@ -64,8 +64,8 @@ def test_a_command_may_skip() -> None:
 
 def test_a_time_limit_ends_the_command_and_what_it_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    with pytest.raises(EvaluationError, match="longer than the limit of 1 s"):
-        CommandEvaluator(f"sleep 600 & echo $! >{pids}; sleep 600 # {{path}}", limit=1.0).evaluate(request())
+    with pytest.raises(EvaluationError, match="longer than the limit of 3 s"):
+        CommandEvaluator(f"sleep 600 & echo $! >{pids}; sleep 600 # {{path}}", limit=3.0).evaluate(request())
     assert gone(int(pids.read_text()))
 
 
@@ -74,7 +74,7 @@ def test_a_daemon_that_a_command_left_does_not_hold_the_evaluator(tmp_path: Path
     started = time.monotonic()
     command = f"""sleep 600 & echo $! >{pids}; echo '{{{{"a":1}}}}' >{{out}} # {{path}}"""
     assert CommandEvaluator(command).evaluate(request()).scores == {"eval/a": 1}
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 300
     assert gone(int(pids.read_text()))
 
 
@@ -105,7 +105,7 @@ def test_a_command_that_cannot_work_is_told_at_once(command: str, message: str) 
 
 
 def gone(pid: int) -> bool:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
             os.readlink(f"/proc/{pid}/exe")

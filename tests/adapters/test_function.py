@@ -186,14 +186,14 @@ def test_a_skip_is_no_failure(evaluator: FunctionEvaluator) -> None:
 
 @pytest.mark.parametrize("what", ["slow", "descendant"])
 def test_a_time_limit_ends_the_process_and_what_it_started(file: Path, what: str) -> None:
-    evaluator = FunctionEvaluator(f"{file}:by_entry", limit=2.0)
+    evaluator = FunctionEvaluator(f"{file}:by_entry", limit=3.0)
     try:
         evaluator.check()
         assert evaluator._process is not None
         group = evaluator._process.pid
-        with pytest.raises(EvaluationError, match="longer than the limit of 2 s"):
+        with pytest.raises(EvaluationError, match="longer than the limit of 3 s"):
             evaluator.evaluate(request(what))
-        gone = time.monotonic() + 10
+        gone = time.monotonic() + 60
         while time.monotonic() < gone:
             try:
                 os.killpg(group, 0)
@@ -202,6 +202,7 @@ def test_a_time_limit_ends_the_process_and_what_it_started(file: Path, what: str
             time.sleep(0.02)
         with pytest.raises(ProcessLookupError):
             os.killpg(group, 0)
+        evaluator.check()  # the next process starts outside of the limit
         assert evaluator.evaluate(request("good")).scores == {"eval/acc": 0.25}
     finally:
         evaluator.close()
@@ -254,7 +255,7 @@ def test_the_child_goes_when_its_parent_is_killed(file: Path) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while time.monotonic() < until and os.path.exists(f"/proc/{child}/exe"):
         try:
             os.readlink(f"/proc/{child}/exe")

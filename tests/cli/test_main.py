@@ -103,7 +103,7 @@ def test_ls_and_help_import_nothing_heavy(tmp_path: Path) -> None:
     for arguments in (["ls"], ["--help"]):
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments],
-            env=environment(tmp_path), capture_output=True, text=True, cwd=ROOT, timeout=60,
+            env=environment(tmp_path), capture_output=True, text=True, cwd=ROOT, timeout=120,
         )  # fmt: skip
         assert done.stdout.splitlines()[-1] == "[]", (arguments, done.stdout, done.stderr)
 

@@ -155,7 +155,7 @@ def test_the_limits_in_the_text_are_those_of_the_code() -> None:
 def test_the_smallest_writer_makes_a_valid_run(tmp_path: Path) -> None:
     script = next(body for info, body in BLOCKS if info == "sh transcript")
     run = tmp_path / "runs" / "demo" / "shell"
-    subprocess.run(["sh", "-c", script, "writer", str(run)], check=True, timeout=30)
+    subprocess.run(["sh", "-c", script, "writer", str(run)], check=True, timeout=120)
     assert sorted(p.name for p in (run / "jobs").iterdir()) == ["main.1.end", "main.1.lock"]
     for name in ("lock", "end"):
         record = codec.decode_record((run / "jobs" / f"main.1.{name}").read_bytes())
@@ -164,10 +164,10 @@ def test_the_smallest_writer_makes_a_valid_run(tmp_path: Path) -> None:
     for line in (run / "scalars" / "main.1.jsonl").read_text().splitlines():
         validator("line").validate(json.loads(line))
     check = subprocess.run(
-        [sys.executable, "-m", "fsrun", "check", str(run)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "fsrun", "check", str(run)], capture_output=True, text=True, timeout=120
     )
     assert check.returncode == 0, check.stdout + check.stderr
-    again = subprocess.run(["sh", "-c", script, "writer", str(run)], capture_output=True, text=True, timeout=30)
+    again = subprocess.run(["sh", "-c", script, "writer", str(run)], capture_output=True, text=True, timeout=120)
     assert again.returncode == 3
 
 
