@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 
 from fsrun.adapters.evaluation import EvaluationError
-from fsrun.adapters.fleet.processes import Processes
+from fsrun.adapters.fleet.processes import Processes, telling
 from fsrun.adapters.http import CallError
 from fsrun.adapters.sglang_api import Engine, Router
+from fsrun.core.errors import UsageError
 
 PORTS = (20000, 32000)
 """Where ports are taken from, below those that the system gives to connections: an engine binds its own late."""
@@ -27,6 +28,7 @@ ROUTER = "router"
 CLASHES = 3
 """Tries with another port where somebody else took it first."""
 _TAKEN = ("address already in use", "Address already in use", "EADDRINUSE", "port is already", "is not available")
+_USAGE = 2
 _POLL = 0.25
 _CALL_LIMIT = 5.0
 
@@ -131,12 +133,15 @@ async def router_up(processes: Processes, router: Router, limit: float) -> None:
 
 
 def _check(processes: Processes, name: str) -> None:
-    """Raise where the process ended."""
+    """Raise where the process ended; ``UsageError`` where it cannot take the settings that it was given."""
     ending = processes.endings.get(name)
     if ending is None:
         if name not in processes.running:
             raise Ended("its start was given up")
         return
+    if ending.status == _USAGE and "error:" in ending.tail:
+        # No checkpoint is to blame, and none would fare better.
+        raise UsageError(f"{name} refuses its command line: {telling(ending.tail)} (log: {ending.log})")
     kind = Clash if any(word in ending.tail for word in _TAKEN) else Ended
     raise kind(f"it ended while it started: {ending.reason} (log: {ending.log})")
 

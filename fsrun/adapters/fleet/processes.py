@@ -9,6 +9,7 @@ After a crash: the keeper sees the closed socket, or that its parent is gone, an
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +26,10 @@ from typing import Any
 from fsrun.adapters import child
 from fsrun.adapters.evaluation import EvaluationError
 
+PREFIX = "fsrun-fleet-"
+KEEPER_LOG = "keeper.log"
+_KEPT_FOR = 24 * 3600.0
+"""Seconds for which the logs of a fleet that failed stay."""
 _CLOSE_LIMIT = 30.0
 """Seconds that the keeper may take to end everything before it is ended itself, and the kernel ends its children."""
 _SHORT = 60
@@ -52,6 +58,22 @@ def telling(tail: str) -> str:
     lines = [" ".join(line.split()) for line in tail.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "error:" in line]
     return (errors or lines or [""])[-1][:300]
+
+
+def remove_old(place: str) -> None:
+    """Remove folders that fleets of this user left a day ago and that no keeper holds."""
+    with suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if not entry.name.startswith(PREFIX):
+                continue
+            with suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                log = os.path.join(entry.path, KEEPER_LOG)
+                if status.st_uid != os.getuid() or time.time() - os.stat(log).st_mtime < _KEPT_FOR:
+                    continue
+                with open(log, "rb") as held:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(entry.path)
 
 
 class Processes:
@@ -123,7 +145,12 @@ class Processes:
         self.folder = self._make_folder()
         mine, theirs = socket.socketpair()
         try:
-            with open(os.path.join(self.folder, "keeper.log"), "ab") as log:
+            with open(os.path.join(self.folder, KEEPER_LOG), "ab") as log:
+                # Held by the keeper as long as it lives: that tells its folder from one that was left.
+                try:
+                    fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise EvaluationError(f"{self.folder} has the logs of another fleet that runs") from None
                 self._keeper = subprocess.Popen(
                     [
                         sys.executable, "-P", "-m", "fsrun.adapters.fleet.keeper", str(theirs.fileno()), self.folder,
@@ -136,7 +163,7 @@ class Processes:
                     # A Ctrl-C at the terminal is the evaluator's to answer.
                     start_new_session=True,
                 )  # fmt: skip
-        except OSError:
+        except BaseException:
             mine.close()
             raise
         finally:
@@ -150,7 +177,9 @@ class Processes:
             os.makedirs(self.logs, exist_ok=True)
             return os.path.abspath(self.logs)
         place = tempfile.gettempdir()
-        return tempfile.mkdtemp(prefix="fsrun-fleet-", dir=place if len(place) < _SHORT else "/tmp")
+        place = place if len(place) < _SHORT else "/tmp"
+        remove_old(place)
+        return tempfile.mkdtemp(prefix=PREFIX, dir=place)
 
     def _send(self, **message: Any) -> None:
         assert self._channel is not None

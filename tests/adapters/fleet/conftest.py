@@ -64,6 +64,7 @@ def fleet(tmp_path: Path, plan: EvalPlan) -> Iterator[Callable[..., FleetEvaluat
             "drain_limit": 0.5,
             "probe_every": 0.2,
             "grace": 2.0,
+            "logs": str(tmp_path / f"logs-{len(made)}"),
         }
         if "urls" not in changes:
             settings["num_gpus"] = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fsrun.adapters.fleet.processes import remove_old
 from fsrun.adapters.fleet.trees import Tree, started
 from support import standin_fleet
 
@@ -127,6 +129,21 @@ def test_a_keeper_that_is_killed_takes_its_engines_with_it(
     assert isinstance(running, dict)
     keeper.kill()
     until(lambda: not any(psutil.pid_exists(pid) for pid in running.values()), "engines and router are gone")
+
+
+def test_logs_of_a_dead_fleet_go_after_a_day_those_of_a_living_one_stay(tmp_path: Path) -> None:
+    long_ago = time.time() - 2 * 24 * 3600
+    folders = {name: tmp_path / f"fsrun-fleet-{name}" for name in ("dead", "living", "recent")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        log = folder / "keeper.log"
+        log.touch()
+        if name != "recent":
+            os.utime(log, (long_ago, long_ago))
+    with open(folders["living"] / "keeper.log", "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        remove_old(str(tmp_path))
+    assert {name for name, folder in folders.items() if folder.exists()} == {"living", "recent"}
 
 
 def test_a_number_that_was_given_to_another_process_is_not_taken_for_the_tree() -> None:
