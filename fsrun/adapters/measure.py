@@ -1,6 +1,6 @@
 """Measures a model behind a target: all sets of a plan, side by side, to scores and samples.
 
-Does: reads the sets, renders their prompts, keeps ``plan.concurrency`` prompts in flight over all sets
+Does: reads the sets, renders their prompts, keeps ``plan.concurrency`` of them in flight over all sets
 together, has the answers graded beside that, and counts. Prompts are made as they are needed: what is held grows with
 the concurrency, not with the sets. Leaves to others: one request (``generation``), one grade (``grading``), the
 arithmetic (``core.tally``), the table of samples (``samples``), what is too long (``sampling``).

@@ -59,7 +59,20 @@ def test_an_answer_that_was_cut_says_so() -> None:
     assert (answer.finish, answer.response_tokens) == ("length", 16)
 
 
-@pytest.mark.parametrize("word", ["busy", "full", "workerless", "workerless-smg", "cut", "torn", "broken", "nonsense"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "busy",
+        "full",
+        "workerless",
+        "workerless-smg",
+        "cut",
+        "torn",
+        "broken",
+        "nonsense",
+        "strange",
+    ],
+)
 def test_what_another_try_may_mend_is_asked_again(word: str) -> None:
     (answer,), engine, _ = asked([word, word])
     assert (answer.finish, engine.asked) == ("stop", 3)
