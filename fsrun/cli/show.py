@@ -129,7 +129,7 @@ def _print_run(console: Console, run: dict[str, Any], times: str | None) -> None
     for job in [run, *run.get("jobs", ())]:
         if job.get("problem"):
             console.print(f"damaged: {clean(job['problem'])}; fsrun check says more")
-    if (last := error_line(run["error"])) is not None:
+    if (last := _error_line(run["error"])) is not None:
         console.print(last)
 
 
@@ -151,12 +151,11 @@ def _environment(environment: dict[str, Any] | None) -> list[str]:
     return lines
 
 
-def error_line(error: object) -> str | None:
-    """Return the last line of a kept traceback, else its type and message."""
-    if not isinstance(error, dict):
-        return None
-    lines = [line for line in str(error.get("traceback") or "").splitlines() if line.strip()]
-    return clean(lines[-1].strip() if lines else f"{error.get('type', 'error')}: {error.get('message', '')}")
+def _error_line(error: object) -> str | None:
+    from fsrun.run.listing import error_line
+
+    line = error_line(error)
+    return None if line is None else clean(line)
 
 
 def _cell(value: object) -> str:
@@ -181,7 +180,7 @@ _RECORDED = (
 
 def _job(job: dict[str, Any]) -> tuple[str, ...]:
     # The error of main stands at the top of the page.
-    note = "" if job["job"] == MAIN else error_line(job["error"]) or ""
+    note = "" if job["job"] == MAIN else _error_line(job["error"]) or ""
     if job["alive"] == "unknown" and job["silent_s"] is not None:
         note = f"last heard of {age(job['silent_s'])} ago, by this host's clock"
     cells = (job["job"], job["session"], status_text(job), job["alive"], job["host"], job["pid"], job["step"])
@@ -213,7 +212,7 @@ def _best_line(best: dict[str, Any] | None) -> str:
 
 def _eval(outcome: dict[str, Any]) -> tuple[str, ...]:
     scores = ", ".join(f"{clean(tag)} {number(value)}" for tag, value in outcome["scores"].items())
-    said = scores or error_line(outcome["error"]) or clean(outcome["reason"] or "")
+    said = scores or _error_line(outcome["error"]) or clean(outcome["reason"] or "")
     # Main may have gone back to an earlier step meanwhile.
     lag = None if outcome["lag_steps"] is None else max(0, outcome["lag_steps"])
     cells = map(_cell, (outcome["entry"], outcome["step"], outcome["attempt"], outcome["state"], lag))

@@ -110,6 +110,14 @@ def as_map(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def error_line(error: object) -> str | None:
+    """The last line of a kept traceback, else its type and message; None where no error was kept."""
+    if not isinstance(error, dict):
+        return None
+    lines = [line for line in str(error.get("traceback") or "").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else f"{error.get('type', 'error')}: {error.get('message', '')}"
+
+
 def read_end(fs: FileSystem, path: str, job: str, session: int) -> tuple[dict[str, Any], str | None]:
     """Read the end of a closed session: (record, problem). ``status`` is ``crashed`` where it says none of the four."""
     end = record_at(fs, f"{path}/{layout.JOBS}/{layout.end_name(job, session)}")
