@@ -73,7 +73,7 @@ def test_a_file_is_linked_into_the_next_version(
     source.write_text("weights")
     add("model", source, "checkpoint")
     add("model", source)
-    assert recorder.flush(20)
+    assert recorder.flush(90)
     lines = index(run_dir)
     assert [(line["version"], line["path"], line.get("type")) for line in lines] == [
         (0, "artifacts/model/v0/files", "checkpoint"),
@@ -148,7 +148,7 @@ def test_a_folder_keeps_its_tree_and_says_what_it_left_out(
     with socket.socket(socket.AF_UNIX) as end:
         end.bind(str(folder / "sock"))
         add("odd", folder)
-    assert recorder.flush(20)
+    assert recorder.flush(90)
     line = index(run_dir)[0]
     assert (names(run_dir, line), line["count"], line["size"]) == (["a", "deep/er/b", "linked"], 3, 4)
     assert (run_dir / "artifacts/odd/v0/files/deep/er/b").read_text() == "bb"
@@ -177,7 +177,7 @@ def test_any_name_stays_below_artifacts(
 ) -> None:
     (tmp_path / "f").write_text("x")
     add(name, tmp_path / "f")
-    assert recorder.flush(20)
+    assert recorder.flush(90)
     line = index(run_dir)[0]
     assert line["name"] == name
     assert line["path"] == f"artifacts/{ids.safe_folder(name)}/v0/files"
@@ -191,7 +191,7 @@ def test_what_stands_in_the_run_is_referred_to_in_versions(add: Add, recorder: R
     (run_dir / "best" / "model.pt").write_text("weights")
     add("best", run_dir / "best")
     add("best", run_dir / "best" / "model.pt")
-    assert recorder.flush(20)
+    assert recorder.flush(90)
     lines = index(run_dir)
     assert [(line["path"], line["reference"], line["version"]) for line in lines] == [
         ("best", True, 0),
@@ -206,7 +206,7 @@ def test_a_folder_above_the_run_leaves_the_run_out(
 ) -> None:
     (tmp_path / "code.py").write_text("x")
     add("code", tmp_path)
-    assert recorder.flush(20)
+    assert recorder.flush(90)
     assert names(run_dir, index(run_dir)[0]) == ["code.py"]
     assert "left out 1" in said[0]
 
@@ -244,7 +244,7 @@ def test_a_file_that_grows_meanwhile_is_left_out(
 
     fs.on("copy" if copy else "link", match="/log", before=grow)
     add("a", tmp_path / "in", copy=copy)
-    assert recorder.flush(20)
+    assert recorder.flush(90)
     assert names(run_dir, index(run_dir)[0]) == ["model"]
     assert os.listdir(run_dir / "artifacts/a/v0/files") == ["model"]
     assert "being written to" in said[0]
@@ -271,7 +271,7 @@ def test_two_writers_of_one_name_take_two_versions(
 
     fs.on("rename", match="/v0", before=rival)
     add("a", tmp_path / "f")
-    assert recorder.flush(20)
+    assert recorder.flush(90)
     line = index(run_dir)[0]
     assert (line["version"], json.loads((run_dir / line["manifest"]).read_text())["version"]) == (1, 1)
     assert os.listdir(run_dir / "artifacts/a/v0") == ["other"]
@@ -285,7 +285,7 @@ def test_a_line_that_was_torn_is_written_again(
     add("a", tmp_path / "f")
     assert recorder._artifacts.drain(20)
     add("b", tmp_path / "f")
-    assert recorder.close(20)
+    assert recorder.close(90)
     assert [line["name"] for line in index(run_dir)] == ["a", "b"]
     assert "its lines wait" in said[0]
 
@@ -306,7 +306,7 @@ def test_what_takes_long_goes_on_in_the_background(
     assert "in the background" in said[0]
     assert recorder.flush(0.01) is False
     gate.set()
-    assert recorder.flush(20) is True
+    assert recorder.flush(90) is True
     assert index(run_dir)[0]["name"] == "a"
 
 
@@ -318,7 +318,7 @@ def test_the_end_of_a_run_waits_for_no_digest(
     add("a", tmp_path / "f")
     recorder.artifacts.hurry()
     gate.set()
-    assert recorder.close(20)
+    assert recorder.close(90)
     assert index(run_dir)[0]["name"] == "a"
 
 

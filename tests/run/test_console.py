@@ -33,7 +33,7 @@ class Log:
 
     def end(self) -> str:
         self.log.end()
-        assert self.log.wait(30)
+        assert self.log.wait(90)
         return self.text()
 
 
@@ -82,7 +82,7 @@ def test_a_fenced_job_records_nothing_more(opened: Log) -> None:
     opened.log.put(0, b"one\n")
     opened.log.stop()
     gate.set()
-    assert opened.log.wait(30)
+    assert opened.log.wait(90)
     assert opened.text() == ""
 
 
@@ -148,7 +148,7 @@ def test_a_mistake_in_the_log_is_told_and_ends_it(opened: Log, monkeypatch: pyte
     monkeypatch.setattr(opened.log, "_render", lambda *given: 1 / 0)
     opened.log.start()
     opened.log.put(0, b"one\n")
-    assert opened.log.wait(30)
+    assert opened.log.wait(90)
     assert opened.notes == ["ZeroDivisionError: division by zero"]
 
 

@@ -304,12 +304,12 @@ def test_init_returns_before_anything_of_it_is_done_and_the_end_waits_for_it(
 
     def slow(folder: str, stop: threading.Event) -> None:
         asked.set()
-        go_on.wait(30)
+        go_on.wait(90)
 
     monkeypatch.setattr(git, "look", slow)
     run = fsrun.init("p", run_id="r", root=tmp_path)
     files = Path(run.path, "files")
-    assert asked.wait(30)
+    assert asked.wait(90)
     assert list(files.iterdir()) == []
     go_on.set()
     run.finish()

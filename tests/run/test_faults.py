@@ -97,7 +97,7 @@ def test_a_log_that_takes_nothing_for_a_while_loses_nothing(
     run = opened()
     fs.fail(operation, error=error)
     log(run, range(20))
-    assert run.flush(20)
+    assert run.flush(90)
     assert steps(run) == list(range(20))
 
 
@@ -175,14 +175,14 @@ def test_a_run_that_was_moved_is_not_made_anew_and_its_points_come_home(
 ) -> None:
     run = opened()
     log(run, range(5))
-    assert run.flush(20)
+    assert run.flush(90)
     os.rename(run.path, tmp_path / "away")
     log(run, range(5, 10))
     until(lambda: "moved" in caplog.text)
     time.sleep(0.5)
     assert not os.path.exists(run.path)
     os.rename(tmp_path / "away", run.path)
-    assert run.flush(30)
+    assert run.flush(90)
     # What was written around the move is in doubt and written again: the same points, which count once.
     assert sorted(set(steps(run))) == list(range(10))
     run.finish()
@@ -193,12 +193,12 @@ def test_a_false_verdict_costs_nothing(opened: Callable[..., Run], caplog: pytes
     run = opened()
     log(run, range(5))
     run.finish_queue()
-    assert run.flush(20)
+    assert run.flush(90)
     _close(run.path, "expired")
     log(run, range(5, 10))
     until(lambda: "main.2.lock" in jobs(Path(run.path)))
     run.add_scalar({"x": 10.0}, step=10)
-    assert run.flush(20)
+    assert run.flush(90)
     second = read(Path(run.path, "jobs", "main.2.lock"))
     assert second["continues"] is True
     # What was written to the first log while nobody knew of the verdict is void there, and written again.
@@ -217,7 +217,7 @@ def test_a_false_verdict_costs_nothing(opened: Callable[..., Run], caplog: pytes
 def test_a_false_verdict_at_the_very_end_is_set_right(opened: Callable[..., Run]) -> None:
     run = opened(timeout=60)
     log(run, range(3))
-    assert run.flush(20)
+    assert run.flush(90)
     _close(run.path, "expired")
     run.finish()
     first, last = (read(Path(run.path, "jobs", f"main.{n}.end")) for n in (1, 2))
@@ -258,7 +258,7 @@ def test_a_fenced_job_falls_silent_and_its_program_goes_on(
 ) -> None:
     run = opened()
     log(run, range(3))
-    assert run.flush(20)
+    assert run.flush(90)
     rival = _take_over(run)
     until(lambda: not run.active)
     log(run, range(3, 6))
@@ -326,7 +326,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
 for step in range(2000): run.add_scalar({"x": float(step)}, step=step)
 assert run.flush(1) is False
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-assert run.flush(30)
+assert run.flush(90)
 run.finish()
 print("after")
 """
@@ -450,7 +450,7 @@ def test_a_run_whose_folder_is_gone_ends_within_a_heartbeat(
 ) -> None:
     run = opened(timeout=6)
     log(run, range(3))
-    assert run.flush(20)
+    assert run.flush(90)
     os.rename(run.path, f"{run.path}-moved")
     log(run, range(3, 6))
     assert run.enqueue(tmp_path / "none.pt") is None

@@ -513,12 +513,12 @@ def test_two_threads_hand_over_whoever_starts_them_and_end_with_the_run(trainer:
     trainer.hand_over._started = False
     assert trainer.enqueue(path) == "a~2.pt"
     for thread in (mine := threads())[2:]:
-        thread.join(30)
+        thread.join(90)
     assert sum(thread.is_alive() for thread in mine) == 2
-    assert trainer.hand_over.drain(30)
+    assert trainer.hand_over.drain(90)
     trainer.hand_over.close()
     for thread in mine:
-        thread.join(30)
+        thread.join(90)
     assert threads() == []
 
 
@@ -547,7 +547,7 @@ def test_a_hand_over_amid_another_one_waits_for_no_lock(trainer: Trainer) -> Non
         trainer.enqueue(paths[0])
     finally:
         sys.settrace(None)
-    assert trainer.hand_over.drain(30)
+    assert trainer.hand_over.drain(90)
     assert len(late) > 20
     assert len(trainer.queued()) == len(late) + 2
     assert trainer.warnings == []

@@ -270,7 +270,7 @@ def test_all_of_it_comes_back_also_elsewhere(run: fsrun.Run, tmp_path: Path) -> 
     run.add_table("t", [{"a": 1}], 3)
     (tmp_path / "m").write_text("m")
     run.add_artifact("m", tmp_path / "m", step=3)
-    assert run.flush(20)
+    assert run.flush(90)
     run.finish()
     moved = tmp_path / "else" / "where" / "big"
     shutil.copytree(run.path, moved)
@@ -365,7 +365,7 @@ def test_a_full_queue_drops_with_a_count(
     reached = threading.Event()
     gate = fs.hang("create", reached=reached)
     put(keeper, "first")
-    assert reached.wait(20)
+    assert reached.wait(90)
     assert not keeper.has_room(recorder.MAX_BYTES)
     for _ in range(recorder.MAX_WAITING + 2):
         put(keeper, "more", np.zeros((1, 1)))
@@ -386,7 +386,7 @@ def test_a_full_disk_is_a_warning_and_leaves_nothing_behind(
     fs.fail("rename", error=errno.ENOSPC)
     put(keeper, "a")
     put(keeper, "b")
-    assert keeper.close(20)
+    assert keeper.close(90)
     assert tags(tmp_path) == ["b"]
     assert "image 'a' was not kept" in said[0]
     assert not [name for name in os.listdir(tmp_path / "media" / "a") if name]
@@ -399,10 +399,10 @@ def test_a_big_file_that_grows_while_it_is_copied_is_refused(
     source = tmp_path / "film.mp4"
     source.write_bytes(b"12345")
     put(keeper, "good", source)
-    assert keeper.flush(20)
+    assert keeper.flush(90)
     fs.on("copy", before=lambda _: source.write_bytes(b"1234567"))
     put(keeper, "bad", source)
-    assert keeper.close(20)
+    assert keeper.close(90)
     assert tags(tmp_path) == ["good"]
     assert "written to while it was copied" in said[0]
     found = RunReader(str(tmp_path)).media()[0]
@@ -424,26 +424,26 @@ def test_an_index_that_is_full_is_tried_again(keeper: Recorder, tmp_path: Path, 
     keeper._media._retry = 0.01
     fs.fail("log.write", error=errno.ENOSPC, times=3)
     put(keeper, "a")
-    assert keeper.flush(20)
+    assert keeper.flush(90)
     assert tags(tmp_path) == ["a"]
     assert "its lines wait" in said[0]
 
 
 def test_a_line_in_doubt_is_written_again_in_the_next_session(keeper: Recorder, tmp_path: Path) -> None:
     put(keeper, "a")
-    assert keeper.flush(20)
+    assert keeper.flush(90)
     sizes = keeper.acknowledged()
     put(keeper, "b")
     assert keeper.flush(0.2) is False
     keeper.reopen(2)
-    assert keeper.close(20)
+    assert keeper.close(90)
     assert sizes == {"media/main.1.jsonl": os.path.getsize(tmp_path / "media" / "main.1.jsonl")}
     assert (tags(tmp_path), tags(tmp_path, 2)) == (["a"], ["b"])
 
 
 def test_a_fenced_session_writes_no_more(keeper: Recorder, tmp_path: Path) -> None:
     put(keeper, "a")
-    assert keeper.flush(20)
+    assert keeper.flush(90)
     keeper.fenced()
     put(keeper, "b")
     assert keeper.close(1)
@@ -548,7 +548,7 @@ def test_check_misses_files_and_notices_what_was_rewritten(tmp_path: Path, run: 
     run.add_artifact("n", source, copy=True)
     run.add_image("x", RAMP)
     run.add_image("y", RAMP)
-    run.flush(20)
+    run.flush(90)
     run.finish()
     with source.open("a") as file:
         file.write("!")
@@ -576,7 +576,7 @@ def test_show_lists_what_was_recorded(run: fsrun.Run, tmp_path: Path) -> None:
     run.add_text("note", "hi", 3)
     run.add_table("t", [{"a": 1}], 4)
     run.add_artifact("m", tmp_path / "m")
-    run.flush(20)
+    run.flush(90)
     run.finish()
     out = command("show", run.path, "--json").stdout
     groups = [(g["kind"], g["count"], g["step"], g["path"]) for g in json.loads(out)["recorded"]]
@@ -601,7 +601,7 @@ def test_a_killed_run_and_one_that_exits_amid_everything_leave_a_valid_folder(tm
         "for i in range(40):\n"
         "    run.add_image('x', np.random.rand(64, 64, 3), i)\n"
         "    run.add_table('t', [[i]], i)\n"
-        "    if i == 20: run.flush(20)\n"
+        "    if i == 20: run.flush(90)\n"
         "if sys.argv[1] == 'killed': os.kill(os.getpid(), 9)\n"
     )
     for how, code in (("killed", -9), ("exited", 0)):

@@ -871,12 +871,12 @@ class TestThread:
         world.fs.on("rename", match=".beat.", after=lambda _: beats.release(), times=1 << 30)
         session = self.open(world)
         session.start()
-        assert beats.acquire(timeout=20)
-        assert beats.acquire(timeout=20)
+        assert beats.acquire(timeout=90)
+        assert beats.acquire(timeout=90)
         assert session.close({"status": "finished"}) is not None
         assert world.names() == ["main.1.end", "main.1.lock"]
         assert session._thread is not None
-        session._thread.join(20)
+        session._thread.join(90)
         assert not session._thread.is_alive()
 
     def test_it_survives_errors_of_the_file_system_and_faults_of_our_own(
@@ -892,7 +892,7 @@ class TestThread:
         world.fs.on("rename", before=burst)
         world.fs.on("rename", after=lambda _: good.set())
         session.start()
-        assert good.wait(20)
+        assert good.wait(90)
         assert "heartbeat of job main failed" in caplog.text
         assert session.close({"status": "finished"}) is not None
 
@@ -901,12 +901,12 @@ class TestThread:
         session = self.open(world)
         gate = world.fs.hang("rename", match=".beat.", reached=hung)
         session.start()
-        assert hung.wait(20)
+        assert hung.wait(90)
         began = time.monotonic()
         assert session.close({"status": "finished"}, timeout=0.3) is None
         assert 0.3 <= time.monotonic() - began < 60
         gate.set()
-        assert session._done.wait(20)
+        assert session._done.wait(90)
         assert world.names() == ["main.1.end", "main.1.lock"]
 
     def test_a_fenced_session_ends_its_thread_and_can_still_be_closed(self, world: World) -> None:
@@ -915,7 +915,7 @@ class TestThread:
         open_session(LocalFileSystem(), SystemClock(), world.path, "main", timing=Timing(T), lock_fields={}, me=THERE)
         session.start()
         assert session._thread is not None
-        session._thread.join(20)
+        session._thread.join(90)
         assert session.state == "fenced"
         end = session.close({"status": "finished"})
         assert end is not None
@@ -926,7 +926,7 @@ class TestThread:
         session.start()
         session.stop_beating()
         assert session._thread is not None
-        session._thread.join(20)
+        session._thread.join(90)
         assert not session._thread.is_alive()
         assert session.state == "open"
         assert session.close({"status": "finished"}) is not None

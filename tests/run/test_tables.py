@@ -190,7 +190,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fsrun.Run]:
 def test_pandas_and_duckdb_read_what_a_run_recorded(run: fsrun.Run) -> None:
     run.add_table("val/answers", [{"q": "a", "n": 1, "mixed": 1}, {"q": "b", "n": None, "mixed": "x"}], step=7)
     run.add_table("val/answers", {"q": ["c"], "n": [3], "mixed": [None]}, step=8)
-    assert run.flush(20)
+    assert run.flush(90)
     reader = fsrun.open(run.path)
     first, last = reader.tables("val/answers")
     assert (first.step, first.rows, last.step, reader.tables("other")) == (7, 2, 8, [])
