@@ -20,9 +20,9 @@ def watched(site: Site) -> tuple[Process, Process, Process]:
     trainer = site.start("A", "trainer", site.root, T, 0)
     opens(trainer)
     keeper = site.start("B", "daemon", site.root)
-    keeper.until(lambda said: bool(said), 60)
+    keeper.until(lambda said: bool(said), 240)
     witness = site.start("C", "end-watcher", site.root, "main.1.end")
-    witness.until(lambda said: "watching" in said, 60)
+    witness.until(lambda said: "watching" in said, 240)
     time.sleep(T)  # the daemon has seen beats come
     return trainer, keeper, witness
 
@@ -35,7 +35,7 @@ def test_a_job_that_dies_on_another_host_is_closed_between_t_and_t_plus_two_seco
         trainer.signal(signal.SIGKILL)
     else:
         site.bed.off("A")
-    said = witness.until(lambda said: "ended" in said, 30)
+    said = witness.until(lambda said: "ended" in said, 240)
     at, last = site.here(witness, said["at"]), beats(site, trainer)[-1]
     # The witness on C looks through a mount of its own: up to half a second for what it sees and what it asks.
     assert last + T - site.slack <= at <= last + T + 2 + 0.5 + site.slack, (

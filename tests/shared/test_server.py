@@ -60,7 +60,7 @@ def test_a_server_that_restarts_ends_no_session_and_loses_no_line(site: Site) ->
     holder.signal(signal.SIGCONT)
     site.bed.restart_server()
     await_beat(site, holder)
-    observer.until(lambda said: "held" in said, 60)
+    observer.until(lambda said: "held" in said, 240)
     time.sleep(1.0)
     observer.signal(signal.SIGKILL)
     finish(holder)
@@ -88,12 +88,12 @@ def test_a_host_cut_off_for_less_than_t_goes_on_as_if_nothing_had_been(site: Sit
 def test_what_was_put_is_known_to_be_ours_although_the_reply_was_lost(site: Site) -> None:
     assert isinstance(site.bed, NfsBed)
     process = site.start("A", "put", site.root, "record", "mine")
-    process.until(lambda said: "linking" in said, 60)
+    process.until(lambda said: "linking" in said, 240)
     site.bed.lose_replies("A")
     process.tell("go")
     await_change(site, "", lambda names: "record" in names)
     restart_unheard(site)
-    assert process.until(lambda said: "put" in said, 90)["put"] is True
+    assert process.until(lambda said: "put" in said, 240)["put"] is True
     assert site.bed.hosts["C"].run("cat", f"{site.root}/record") == "mine"
 
 
@@ -102,7 +102,7 @@ def test_a_beat_whose_reply_was_lost_is_no_loss_of_the_session(site: Site) -> No
     assert isinstance(site.bed, NfsBed)
     holder = site.start("A", "trainer", site.root, PATIENT, 0)
     opens(holder)
-    holder.until(lambda said: said.get("beat"), 60)
+    holder.until(lambda said: said.get("beat"), 240)
     site.bed.lose_replies("A")
     before = on_server(site, "p/r/jobs")
     await_change(site, "p/r/jobs", lambda names: names != before)
