@@ -2,8 +2,8 @@
 ``-m smg launch``, as fast processes without a model.
 
 An engine reads its weights, here a line of text, from ``content.txt`` in the model's folder, and answers every prompt
-with it. What it does wrong is said in ``behave.json`` there: ``{"start": "die" | "clash", "load": "die" | "refuse" |
-"hang" | "mix", "generate": "hang"}``. ``python(folder)`` makes a program that can be given as ``--sglang-python``.
+with it. What it does wrong is said in ``behave.json`` there: ``start`` (die, clash), ``load`` (die, refuse, hang, mix),
+``generate`` (hang, die), ``health`` (hang). ``python(folder)`` makes a program for ``--sglang-python``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-CLASHED, MIXED = "clashed", "mixed"
+CLASHED, MIXED, DIED = "clashed", "mixed", "died"
 """Files that say that it went wrong once, which is enough."""
 
 
@@ -51,7 +51,7 @@ class Engine:
         return [
             web.get("/model_info", self.info),
             web.get("/ready", self.well),
-            web.get("/health", self.well),
+            web.get("/health", self.health),
             web.get("/v1/models", self.models),
             web.get("/server_info", self.server),
             web.get("/v1/loads", self.loads),
@@ -65,6 +65,11 @@ class Engine:
         return said({"model_path": self.path, "weight_version": self.version})
 
     async def well(self, _: Any) -> Any:
+        return said({})
+
+    async def health(self, _: Any) -> Any:
+        if self.behaviour(self.path, "health") == "hang":
+            await asyncio.sleep(3600)
         return said({})
 
     async def models(self, _: Any) -> Any:
@@ -104,7 +109,11 @@ class Engine:
         await request.read()
         self.running += 1
         try:
-            if self.behaviour(self.path, "generate") == "hang":
+            behaviour = self.behaviour(self.path, "generate")
+            if behaviour == "die" and not (Path(self.path) / DIED).exists():
+                (Path(self.path) / DIED).touch()
+                os._exit(1)
+            if behaviour == "hang":
                 await self.aborted.wait()
             await asyncio.sleep(0.01)
         finally:
@@ -209,6 +218,9 @@ def main(arguments: list[str]) -> None:
     module = arguments[1]
     options = dict(itertools.pairwise(arguments))
     if module == "sglang.launch_server":
+        if "--nonsense" in options:
+            print("usage: ...\nlaunch_server.py: error: unrecognized arguments: --nonsense", flush=True)
+            sys.exit(2)
         path = Path(options["--model-path"])
         engine = Engine(options)
         behaviour = engine.behaviour(str(path), "start")

@@ -148,6 +148,25 @@ def test_a_dead_router_is_started_on_its_port(fleet: Fleets, snapshot: Snapshots
     assert one.supervision.router_url == port
 
 
+def test_an_engine_that_hangs_is_replaced_and_given_up_in_the_end(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet(num_gpus=1, restarts=1, probe_limit=0.2)
+    with pytest.raises(EvaluationError, match=r"no engine serves: http://.* does not generate any more"):
+        one.evaluate(request(snapshot("a", "7", {"generate": "hang", "health": "hang"})))
+    assert one.supervision.fleet.replaced == ["engine-0", "engine-0"]
+    assert one.evaluate(request(snapshot("b", "7"), "e1")).scores["eval/sums"] == 1.0
+
+
+def test_an_engine_that_dies_while_prompts_run_costs_none_of_them(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet()
+    folder = snapshot("a", "7")
+    # Dies with its first prompt, once.
+    (folder / "behave.json").write_text('{"generate": "die"}')
+    result = one.evaluate(request(folder))
+    assert result.scores["eval/sums"] == 1.0
+    assert result.scores["eval/sums/failed"] == 0.0
+    assert len(result.engine["replaced"]) == 1
+
+
 def test_an_entry_over_its_limit_fails_and_the_next_one_does_not(fleet: Fleets, snapshot: Snapshots) -> None:
     one = fleet(num_gpus=1)
     one.evaluate(request(snapshot("a", "7")))
