@@ -75,7 +75,10 @@ class Evaluator(Protocol):
     """Evaluates one entry at a time."""
 
     def evaluate(self, request: Request) -> Result:
-        """Return the scores; whatever user code does, only ``EvaluationError`` or ``SkipEvaluation`` is raised."""
+        """Return the scores; whatever user code does, only ``EvaluationError`` or ``SkipEvaluation`` is raised.
+
+        ``UsageError`` says that what the evaluator was given can evaluate nothing at all.
+        """
         ...
 
     def close(self) -> None:

@@ -221,6 +221,7 @@ def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, An
     request = Request(entry.path, entry.name, entry.step, entry.attempt, str(run.path), config)
     where = _named(Waiting(entry.name, entry.attempt, entry.step))
     started = time.monotonic()
+    refused: UsageError | None = None
     with entry:
         try:
             result = evaluator.evaluate(request)
@@ -230,6 +231,9 @@ def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, An
         except EvaluationError as error:
             entry.fail(error.reason, error.error)
             say(f"{where}: failed: {clean(error.reason)}")
+        except UsageError as error:
+            entry.give_back(str(error))
+            refused = error
         else:
             samples = kept(result.samples, keep)
             entry.done(
@@ -237,3 +241,6 @@ def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, An
             )
             scores = ", ".join(f"{clean(tag)} {value:.6g}" for tag, value in result.scores.items())
             say(f"{where}: {scores} in {time.monotonic() - started:.1f} s")
+    if refused is not None:
+        # What this command was given cannot work: no checkpoint is to blame, and the next would fare no better.
+        raise refused

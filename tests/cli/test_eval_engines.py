@@ -16,7 +16,9 @@ import pytest
 from aiohttp import web
 
 import fsrun
+from support import standin_fleet
 from support.standin import Engine
+from support.weights import model_folder
 from tests.adapters.test_engines import served
 from tests.support import build
 from tests.support.programs import PATIENCE, environment, read, until
@@ -137,3 +139,13 @@ def test_check_needs_no_run_and_tells_by_its_exit_code(case: Case, tmp_path: Pat
     assert (code, out.splitlines()[-1]) == (1, "this evaluation would not work: 1 fault")
     assert any("nothing listens there" in line for line in out.splitlines())
     assert sorted(os.listdir(case.run.path / "evals")) == []
+
+
+def test_engine_settings_that_cannot_work_give_the_checkpoint_back_and_end(case: Case) -> None:
+    model_folder(case.run.path / "queue" / "step_10")
+    program = standin_fleet.python(case.root)
+    code, _, err = case.eval("big", "--eval-num-gpus", "1", "--sglang-python", program, "--eval-sglang-nonsense", "1")
+    assert code == 2
+    assert "engine-0 refuses its command line: launch_server.py: error: unrecognized arguments: --nonsense" in err
+    assert case.outcome("step_10.1")["state"] == "returned"
+    assert (case.run.path / "retry" / "2" / "step_10").is_dir()

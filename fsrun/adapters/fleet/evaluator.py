@@ -98,10 +98,10 @@ class FleetEvaluator:
             self.router_version = versions[_PACKAGES[self.settings.router_command][1]]
 
     def evaluate(self, request: Request) -> Result:
-        """Return the scores of an entry; raises ``EvaluationError``."""
+        """Return the scores of an entry; raises ``EvaluationError``, or ``UsageError`` where settings cannot work."""
         try:
             return self._runner.run(self._limited(request))
-        except (EvaluationError, SkipEvaluation):
+        except (EvaluationError, SkipEvaluation, UsageError):
             raise
         except Exception as error:
             what = " ".join(f"{type(error).__name__}: {error}".split())[:500]
