@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 SHARD_SIZE = 5_000_000_000
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-_EXPORTERS: weakref.WeakKeyDictionary[LiveRun, Exporter] = weakref.WeakKeyDictionary()
-"""The exporter of each open run, which keeps its memory between snapshots."""
+_KEPT = "snapshots"
+"""What the exporter of a run, which keeps its memory between snapshots, is attached to it as."""
 _NOTICES = Notices()
 """For what has no run to say it."""
 
@@ -96,7 +95,8 @@ def _snapshot(model: Any, dir: Any, step: Any, *, run: Run | None, **options: An
         raise UsageError(f"step {printable(repr(step), 100)} is {error}") from None
     options["dtype"] = parse_dtype(options["dtype"])
     found = describe(model)
-    is_first = _is_first()
+    # Rank 0 writes; so does each of several trainings that one launcher started, which have a main run of their own.
+    is_first = _is_first() or not (found.sharded or _main_run() is None)
     if not (is_first or found.sharded):
         return None
     exporter = flight = None
@@ -241,15 +241,22 @@ def _exporter(run: Run | None) -> Exporter | None:
     from fsrun.adapters.snapshots.exporter import Exporter
     from fsrun.run.live import LiveRun
 
-    open_runs = [live for live in LIFE.runs if isinstance(live, LiveRun)]
-    if run is not None:
-        mine = [live for live in open_runs if run.active and (live.path, live.job) == (run.path, run.job)]
-    else:
-        mine = [live for live in open_runs if live.job == ids.MAIN and not live.is_fenced][-1:]
-        if not mine:
+    if run is None:
+        mine = _main_run()
+        if mine is None:
             raise UsageError("no main run is open in this process: call fsrun.init first, or give run=")
-    if not mine:
-        return None
-    if mine[0] not in _EXPORTERS:
-        _EXPORTERS[mine[0]] = Exporter(mine[0])
-    return _EXPORTERS[mine[0]]
+    else:
+        active = [live for live in LIFE.runs if isinstance(live, LiveRun)] if run.active else []
+        mine = next((live for live in active if (live.path, live.job) == (run.path, run.job)), None)
+        if mine is None:
+            return None
+    exporter: Exporter = mine.attached.setdefault(_KEPT, Exporter(mine))
+    return exporter
+
+
+def _main_run() -> LiveRun | None:
+    """The main run that was opened last in this process."""
+    from fsrun.run.live import LiveRun
+
+    found = [live for live in LIFE.runs if isinstance(live, LiveRun) and live.job == ids.MAIN and not live.is_fenced]
+    return found[-1] if found else None

@@ -133,6 +133,7 @@ class Closer:
         finally:
             self._done.set()
             live.handover.close()
+            live.attached.clear()
 
     def _is_gone(self) -> bool:
         """Whether the run folder is not there."""

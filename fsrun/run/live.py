@@ -76,6 +76,8 @@ class LiveRun:
         self.notices = notices
         self.warn: Callable[[str], None] = notices.warn
         self.summary: dict[str, Any] = {}
+        self.attached: dict[str, Any] = {}
+        """What parts above this layer keep with the run, by their name; let go when it has ended."""
         self.on_quiet: Callable[[str | None], None] = lambda message: None
         """Called when the run falls quiet: with the message where it was fenced, with None in a forked child."""
         self.unit = Store(self.fs, opened.unit_path, self.session.job, self.session.number)

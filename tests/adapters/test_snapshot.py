@@ -7,6 +7,8 @@ import json
 import os
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -511,16 +513,25 @@ def test_while_one_is_written_the_next_is_skipped_where_memory_would_be_taken_tw
 
 
 def test_memory_is_used_again_and_given_back_where_the_model_is_another(run: fsrun.Run, hf: Path) -> None:
-    from fsrun.adapters.snapshot import _EXPORTERS
-
     taken(run, hf, {"a": torch.ones(100)}, 1)
-    exporter = _EXPORTERS[live()]
+    exporter = live().attached["snapshots"]
     (first,) = exporter._made
     taken(run, hf, {"a": torch.zeros(100)}, 2)
     assert exporter._made == [first]
     taken(run, hf, {"b": torch.zeros(100)}, 3)
     (other,) = exporter._made
     assert other is not first
+
+
+def test_memory_is_given_back_when_the_run_ends(tmp_path: Path, hf: Path) -> None:
+    run = fsrun.init("p", run_id="r", root=tmp_path / "runs", capture=False)
+    taken(run, hf, {"a": torch.ones(100)}, 1)
+    copy = weakref.ref(live().attached["snapshots"]._made[0])
+    run.finish()
+    deadline = time.monotonic() + 60
+    while copy() is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert copy() is None
 
 
 def test_a_model_that_trains_on_is_never_torn(run: fsrun.Run, hf: Path) -> None:
@@ -590,3 +601,16 @@ def test_a_signal_handler_may_take_one_amid_another(run: fsrun.Run, hf: Path, mo
     same(taken(run, hf, state, 1), state)
     assert inner == ["step_2"]
     same(entry(run, "step_2"), {"a": torch.zeros(3)})
+
+
+def test_each_of_several_trainings_of_one_launcher_takes_its_own(
+    tmp_path: Path, hf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    options: dict[str, Any] = {"root": tmp_path / "runs", "capture": False}
+    with fsrun.init("p", run_id="quiet", **options) as quiet:
+        assert fsrun.snapshot(Toy(), hf, 1) is None
+        assert fsrun.snapshot(Toy(), hf, 1, run=quiet) is None
+    with fsrun.init("p", run_id="own", ranks="alone", **options):
+        assert fsrun.snapshot(Toy(), hf, 1) == "step_1"

@@ -53,10 +53,10 @@ class Buffers:
         import torch
 
         cudart = torch.cuda.cudart()
-        try:
-            if int(cudart.cudaHostRegister(whole.data_ptr(), whole.numel(), 1)):
-                return False
-        except RuntimeError:
+        if int(cudart.cudaHostRegister(whole.data_ptr(), whole.numel(), 1)):
+            # The error stands until somebody asks for it: that must not be the trainer.
+            with suppress(RuntimeError):
+                torch.zeros(1, device="cuda")
             return False
         weakref.finalize(self, cudart.cudaHostUnregister, whole.data_ptr()).atexit = False
         return True
@@ -97,7 +97,8 @@ def copy_into(views: Mapping[str, Any], sources: Mapping[str, Any]) -> None:
                 continue
             side = _side_stream(device)
             with torch.cuda.stream(side):
-                torch._foreach_copy_(into, out_of, non_blocking=True)
+                for view, tensor in zip(into, out_of, strict=True):
+                    view.copy_(tensor, non_blocking=True)
                 waits.append(side.record_event())
         for event in waits:
             event.synchronize()

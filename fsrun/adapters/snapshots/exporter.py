@@ -103,8 +103,8 @@ class Exporter:
         self._made: list[Copy] = []
         self._skipped = 0
         self._queue: queue.SimpleQueue[Flight] = queue.SimpleQueue()
-        self._started = False
-        self._busy = threading.Lock()
+        self._writing = threading.Lock()
+        """Held by the thread that writes; no thread of the user waits for it."""
         self.tokenizer: tuple[object, int, dict[str, bytes]] | None = None
         """The last tokenizer that was saved, its length, and its files."""
         self.layout: tuple[object, Layout, Callable[[], Copy]] | None = None
@@ -187,10 +187,9 @@ class Exporter:
 
     def submit(self, flight: Flight, stall: float) -> None:
         """The copy stands: have it written and handed over."""
-        if not self._started:
-            threading.Thread(target=self._work, name="fsrun-snapshot", daemon=True).start()
-            self._started = True
         self._queue.put(flight)
+        # A thread for each: one that waited for the next would keep the memory after the run has ended.
+        threading.Thread(target=self._work, name="fsrun-snapshot", daemon=True).start()
         if self._live.job == ids.MAIN:
             self._live.writer.add({STALL: stall}, flight.step)
 
@@ -217,9 +216,8 @@ class Exporter:
         self._live.notices.warn(message)
 
     def _work(self) -> None:
-        if not self._busy.acquire(blocking=False):
-            return  # a signal handler started another one
-        while True:
+        """Write the snapshot that was taken first, after those before it."""
+        with self._writing:
             flight = self._queue.get()
             try:
                 self._fly(flight)
@@ -227,7 +225,7 @@ class Exporter:
                 kind = "full" if error.errno in _FULL else "error"
                 where = error.filename or flight.folder.path
                 self.skip(flight.step, kind, f"{where}: {error.strerror or error}")
-            except Exception as error:  # noqa: BLE001 - a thread that ends would silently end all snapshots
+            except Exception as error:  # noqa: BLE001 - a thread must not end in silence
                 self.skip(flight.step, "error", repr(error))
             finally:
                 self._release(flight)
