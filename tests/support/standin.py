@@ -159,6 +159,8 @@ class Engine(Server):
         """What it answers to the ids and sampling parameters of a prompt."""
         self.delay = 0.0
         """Seconds that a generation takes."""
+        self.together = 0
+        """None is answered before so many run at one time; from then on they are."""
         self.changes: dict[int, str] = {}
         """New versions of the weights, by the number of answers before them."""
         self.spans: list[str] | None = None
@@ -177,6 +179,7 @@ class Engine(Server):
         self.sampling: dict[str, Any] = {}
         """Of the last generation."""
         self.keep_prompts = False
+        self._enough = asyncio.Event()
         self._going = asyncio.Event()
         self._going.set()
 
@@ -228,6 +231,10 @@ class Engine(Server):
                 return await self.misbehave(word, request)
             return reply(self.body("", {"type": "abort", "message": "Abort in waiting queue"}, 0, 0))
         await self._going.wait()
+        if self.together:
+            if self.running >= self.together:
+                self._enough.set()
+            await self._enough.wait()
         if self.delay:
             await asyncio.sleep(self.delay)
         ids, self.sampling = asked["input_ids"], asked["sampling_params"]
@@ -338,13 +345,14 @@ def reply(value: Any, status: int = 200) -> web.Response:
 
 
 def main() -> None:
-    """An engine by itself, until its standard input ends. STANDIN_WORDS and STANDIN_DELAY: of each answer."""
+    """An engine by itself, until its standard input ends. STANDIN_WORDS, STANDIN_DELAY, STANDIN_TOGETHER: see there."""
 
     async def serve() -> None:
         words = int(os.environ.get("STANDIN_WORDS", "1"))
         text = "word " * (words - 1) + "42"
         engine = Engine(context=None, say=lambda ids, sampling: text)
         engine.delay = float(os.environ.get("STANDIN_DELAY", "0"))
+        engine.together = int(os.environ.get("STANDIN_TOGETHER", "0"))
         async with engine:
             print(engine.url, flush=True)
             ended = asyncio.Event()
