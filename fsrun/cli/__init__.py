@@ -32,6 +32,7 @@ COMMANDS = {
     "compact": "fsrun.cli.compact",
     "check": "fsrun.cli.check",
     "daemon": "fsrun.cli.daemon",
+    "up": "fsrun.cli.up",
     "doctor": "fsrun.cli.doctor",
 }
 """Name of a sub-command -> module that defines it as ``command``."""
