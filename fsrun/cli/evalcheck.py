@@ -84,7 +84,6 @@ def _fleet(place: evalplace.Place, environment: Mapping[str, str]) -> Findings:
         found.append(("ok", f"{python_of(settings)} has {held}"))
         if not settings.urls:
             found += _gpus(gpu_groups(settings, environment.get("CUDA_VISIBLE_DEVICES")), settings.num_gpus)
-            found += _graders(place)
     except UsageError as error:
         found.append(("fault", str(error)))
     finally:
@@ -92,18 +91,6 @@ def _fleet(place: evalplace.Place, environment: Mapping[str, str]) -> Findings:
     if place.options["eval_hf_dir"] is not None:
         found.append(_folder(place.options["eval_hf_dir"]))
     return found
-
-
-def _graders(place: evalplace.Place) -> Findings:
-    """Whether graders can be loaded; raises ``UsageError``. Of engines that run, their own check does it."""
-    from fsrun.adapters.gradings import Gradings
-
-    if place.planned is None:
-        return []
-    with Gradings(place.planned.plan) as gradings:
-        gradings.check()
-    names = dict.fromkeys(str(one.grader) for one in place.planned.plan.sets)
-    return [("ok", f"graders: {', '.join(names)}")]
 
 
 def _gpus(groups: list[str], wanted: int) -> Findings:

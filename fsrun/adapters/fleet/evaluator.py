@@ -25,6 +25,7 @@ from fsrun.adapters.fleet.settings import ROUTERS, FleetSettings, python_of
 from fsrun.adapters.fleet.states import Phase, Target
 from fsrun.adapters.fleet.supervision import Supervision
 from fsrun.adapters.generation import HttpTarget
+from fsrun.adapters.gradings import Gradings
 from fsrun.adapters.http import Client, needed
 from fsrun.adapters.plan import EvalPlan
 from fsrun.core.errors import UsageError
@@ -79,9 +80,11 @@ class FleetEvaluator:
         self._suspects: dict[tuple[str, str], None] = {}
 
     def check(self) -> None:
-        """Look for SGLang and the router, so that nothing is claimed in vain; raises ``UsageError``."""
+        """Look for SGLang and the router, load graders, so that nothing is claimed in vain; raises ``UsageError``."""
         for module in ("aiohttp", "transformers"):
             needed(module)
+        with Gradings(self.plan) as gradings:
+            gradings.check()
         if self.settings.urls and self.settings.router_command not in ROUTERS:
             return
         versions = self._versions()
