@@ -53,9 +53,9 @@ def of_router(router: Router, *engines: Engine, **more: Any) -> list[Finding]:
     return checked(*engines, router, urls=lambda: [router.url], router=True, **more)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits for an engine that hangs as long as a user would."""
+    """For engines that hang: they are not waited for as long as a user would."""
     look = preflight.look
 
     async def quick(target: HttpTarget, *, token_limit: float = 0.2) -> list[Finding]:
@@ -163,6 +163,7 @@ def test_an_engine_that_loads_is_told() -> None:
     assert causes(of_engine(engine)) == ["loading"]
 
 
+@pytest.mark.usefixtures("short")
 def test_a_paused_engine_is_told_also_behind_a_router() -> None:
     async def paused(engine: Engine) -> None:
         engine.paused = True
