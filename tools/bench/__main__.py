@@ -21,6 +21,7 @@ from pathlib import Path
 import calls
 import evaluating
 import logging_rows
+import modes
 import reading
 import sharing
 import snapshots
@@ -39,6 +40,7 @@ GROUPS = {
     "daemon": daemon.measure,
     "eval": evaluating.measure,
     "snapshot": snapshots.measure,
+    "modes": modes.measure,
 }
 README = Path(__file__).parents[2] / "README.md"
 

@@ -28,9 +28,9 @@ def measure(settings: Settings) -> list[Row]:
     sys.path.insert(0, str(TESTS))
     prompts = settings.points(2000)
     path = settings.folder / "prompts.jsonl"
-    _write(path, prompts)
+    write_set(path, prompts)
     taken: dict[str, list[tuple[float, float]]] = {"fsrun": [], "aiohttp": []}
-    with _engine() as url:
+    with engine() as url:
         for turn in range(settings.rounds + 1):
             for name, work in (("fsrun", _fsrun), ("aiohttp", _bare)):
                 seconds, processor = asyncio.run(work(url, path))
@@ -59,7 +59,7 @@ def measure(settings: Settings) -> list[Row]:
     ]
 
 
-def _write(path: Path, prompts: int) -> None:
+def write_set(path: Path, prompts: int) -> None:
     import orjson
 
     rows = [{"question": f"What is {i} plus {i % 97}? " * 8, "answer": f"#### {i + i % 97}"} for i in range(prompts)]
@@ -67,12 +67,12 @@ def _write(path: Path, prompts: int) -> None:
 
 
 @contextmanager
-def _engine() -> Iterator[str]:
+def engine(delay: float = DELAY) -> Iterator[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": str(TESTS),
         "STANDIN_WORDS": str(WORDS),
-        "STANDIN_DELAY": str(DELAY),
+        "STANDIN_DELAY": str(delay),
     }
     command = [sys.executable, "-m", "support.standin"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as server:
