@@ -42,3 +42,8 @@ def test_the_limits_that_it_names_are_those_of_the_code() -> None:
     assert f"({holding.LIMIT:,.0f} s unless you give another)" in TEXT
     assert f"no\nevaluator that takes the point ({holding.TAKEN:.0f} s)" in TEXT
     assert inspect.signature(HttpTarget).parameters["retry_for"]
+
+
+def test_its_links_lead_to_pages() -> None:
+    for page in re.findall(r"\]\(([\w.-]+\.md)\)", TEXT):
+        assert (ROOT / "docs" / page).is_file(), page
