@@ -301,7 +301,9 @@ def _measured(sets: Sequence[_Set], served: Sequence[Served], tokens: Tokens, co
         scores |= counted.scores(one.plan.name)
         details[one.plan.name] = _details(one, counted, tokens)
     if not graded:
-        raise EvaluationError(f"no answer could be graded: {'; '.join(_named(one, one.reasons) for one in sets)}")
+        raise EvaluationError(
+            f"no answer could be graded: {'; '.join(_named(one, one.causes + one.reasons) for one in sets)}"
+        )
     return Measured(scores, details, samples.table(one.kept for one in sets), _engine(served, tokens, context))
 
 

@@ -205,6 +205,12 @@ def test_answers_that_the_grader_gives_up_are_apart_and_where_it_gives_up_all_th
         measured(plan_of(path), graders=WordGrader(lambda answer, columns: Grade(None, reason="it raised")))
 
 
+def test_where_all_may_fail_and_do_there_is_no_score_and_the_causes_are_named(path: Path) -> None:
+    target = FakeTarget(lambda ask: Answer(finish="error", error="HTTP 500"))
+    with pytest.raises(EvaluationError, match=r"no answer could be graded: HTTP 500 \(4\)"):
+        measured(plan_of(path, shared={"max_failed": 1.0}), target)
+
+
 def test_a_slow_grader_slows_the_asking_and_holds_no_more_than_the_queue(tmp_path: Path) -> None:
     path = write_set(tmp_path / "set.jsonl", [(f"q{i}", "42") for i in range(400)])
     target = FakeTarget()
