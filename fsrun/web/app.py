@@ -6,6 +6,7 @@ and ``/api/info`` go on.
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fsrun.core.errors import FsrunError, InvalidError, NotFoundError, UsageError
+from fsrun.disk.fs import NO_FILE
 from fsrun.run.inspect import inspect_run
 from fsrun.web import files, metrics, pages
 from fsrun.web.answers import JSON, answer, encode, refusal
@@ -35,6 +37,7 @@ LIMIT = 30.0
 """Seconds after which a file system is said to hang."""
 THREADS = 24
 """That may wait for the file system at one time; a page asks for about six things at once."""
+_NOTHING_THERE = NO_FILE | {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 _RUN = "/api/runs/{project}/{run}"
 
 About = Callable[[Site, str, Query], dict[str, Any]]
@@ -58,7 +61,6 @@ ABOUT: dict[str, About] = {
     "/table": lambda site, path, query: site.content.table(path, query),
     "/artifacts": lambda site, path, query: site.content.artifacts(path, query),
     "/environment": lambda site, path, query: site.content.environment(path, query),
-    "/files": lambda site, path, query: files.listing(site.fs, path, query.text("path") or ""),
 }
 """Address below ``/api/runs/<project>/<run>`` -> who answers."""
 
@@ -111,12 +113,17 @@ def _routes(site: Site, limit: float) -> list[Route]:
 
         return endpoint
 
+    def listing(request: Request) -> Response:
+        project, run = request.path_params["project"], request.path_params["run"]
+        found = files.listing(site.catalog.path(project, run), f"{project}/{run}", _query(request))
+        return answer(request, encode(found), JSON)
+
     def runs(request: Request) -> Response:
         return answer(request, encode(site.catalog.since(_query(request).text("since"))), JSON)
 
     def file(request: Request) -> Response:
         path = site.catalog.path(request.path_params["project"], request.path_params["run"])
-        return files.serve(request, path, request.path_params["path"])
+        return files.serve(request, path)
 
     async def info(request: Request) -> Response:
         return answer(request, encode(site.info()), JSON)
@@ -125,6 +132,7 @@ def _routes(site: Site, limit: float) -> list[Route]:
         Route("/api/info", info),
         Route("/api/runs", of_site(runs)),
         *(Route(_RUN + tail, about(who)) for tail, who in ABOUT.items()),
+        Route(_RUN + "/files", of_site(listing)),
         Route("/files/{project}/{run}/{path:path}", of_site(file)),
         Route(
             "/metrics", of_site(lambda request: answer(request, metrics.render(site.catalog).encode(), metrics.KIND))
@@ -153,7 +161,7 @@ async def _on_known(request: Request, error: Exception) -> Response:
 
 
 async def _on_system(request: Request, error: Exception) -> Response:
-    missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+    missing = isinstance(error, OSError) and error.errno in _NOTHING_THERE
     told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
     return refusal(404 if missing else 403 if isinstance(error, PermissionError) else 503, told)
 
