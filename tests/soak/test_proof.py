@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support import build
@@ -29,6 +33,14 @@ def line(life: int, step: int) -> bytes:
     return build.line(step, {TAG: life * 1_000_000 + step})
 
 
+def samples(run: Path, scores: list[float]) -> dict[str, Any]:
+    """The samples of the second attempt at a.pt, and how its outcome names them."""
+    path = run / "evals/a.pt.2.samples.parquet"
+    pq.write_table(pa.table({"score": scores}), path)
+    data = path.read_bytes()
+    return {"rows": len(scores), "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
 @pytest.fixture
 def evidence(tmp_path: Path) -> Evidence:
     """Life 1 is killed at 20.0 and loses its last point; life 2 goes on; one entry is evaluated in two tries."""
@@ -37,7 +49,7 @@ def evidence(tmp_path: Path) -> Evidence:
     run.session("main", 2, line(2, 2), line(2, 3))
     run.session("eval", 1, ended="finished")
     run.outcome("a.pt", 1, step=2, state="failed")
-    run.outcome("a.pt", 2, step=2, scores={"acc": 7.0})
+    run.outcome("a.pt", 2, step=2, scores={"acc": 7.0}, samples=samples(run.path, [7.0, 7.0]))
     run.write("best/a.pt", b"7\n")
     run.write("meta/a.pt.json", {"source": "elsewhere"})
     opened = event("opened", 9.0, job="main", session=1), event("opened", 30.0, job="main", session=2)
@@ -101,6 +113,21 @@ def keep_an_entry_waiting(e: Evidence) -> None:
     (e.run / "retry/2/a.pt").touch()
 
 
+def cut_the_samples(e: Evidence) -> None:
+    path = e.run / "evals/a.pt.2.samples.parquet"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def mix_up_samples(e: Evidence) -> None:
+    path = e.run / "evals/a.pt.2.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"samples": samples(e.run, [7.0, 8.0])}) + "\n")
+
+
+def leave_samples(e: Evidence) -> None:
+    shutil.copy(e.run / "evals/a.pt.2.samples.parquet", e.run / "evals/a.pt.3.samples.parquet")
+
+
 def lose_the_best(e: Evidence) -> None:
     (e.run / "best/a.pt").unlink()
 
@@ -134,6 +161,9 @@ def open_one_session_twice(e: Evidence) -> None:
         (forget_an_entry, "no outcome"),
         (mix_up_entries, "no outcome of it says so"),
         (keep_an_entry_waiting, "was drained"),
+        (cut_the_samples, "not what its outcome names"),
+        (mix_up_samples, "samples of another"),
+        (leave_samples, "without an outcome"),
         (lose_the_best, "not in best/"),
         (tell_a_loser_that_it_won, "told that this counts"),
         (forget_a_watched_file, "is watched"),

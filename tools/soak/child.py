@@ -157,7 +157,8 @@ def evaluate(job: Job) -> None:
             time.sleep(job.random.random() ** 3 * job.settings["work"])
             kind = job.random.random()
             if kind < 0.75:
-                counts = entry.done({"acc": value})
+                samples = [{"score": value}] * job.random.choice([0, 1, 5000])
+                counts = entry.done({"acc": value}, samples=samples)
                 job.note("settled", state="done", counts=counts, value=value, name=entry.name, attempt=entry.attempt)
             elif kind < 0.85:
                 raise ArithmeticError("an evaluation that fails")

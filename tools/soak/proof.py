@@ -5,6 +5,7 @@ Reads locks, logs, outcomes and places by itself; the library's own reader is on
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter, defaultdict
@@ -241,6 +242,7 @@ def prove_entries(evidence: Evidence) -> int:
         raise Violation(f"the queue was drained, and yet there is {waiting}")
     prove_handed_over(evidence, outcomes)
     prove_settled(evidence, outcomes)
+    prove_samples(evidence, outcomes)
     prove_best(evidence, outcomes)
     return len(outcomes)
 
@@ -313,6 +315,30 @@ def prove_settled(evidence: Evidence, outcomes: dict[str, dict[int, dict[str, An
                 raise Violation(
                     f"life {life.number} (sessions {life.sessions}) was told that this counts: {e}; there is {stands}"
                 )
+
+
+def prove_samples(evidence: Evidence, outcomes: dict[str, dict[int, dict[str, Any]]]) -> None:
+    """Samples that an outcome names are there, whole, and of what it is about; no others stand without an outcome."""
+    import pyarrow.parquet as pq
+
+    suffix = ".samples.parquet"
+    there = {name.removesuffix(suffix) for name in evidence.names("evals") if name.endswith(suffix)}
+    known = {
+        f"{entry}.{attempt}": stands for entry, attempts in outcomes.items() for attempt, stands in attempts.items()
+    }
+    if lost := there - known.keys():
+        raise Violation(f"samples stand without an outcome: {sorted(lost)}")
+    for key, stands in known.items():
+        named = stands.get("samples")
+        if named is None:
+            continue
+        path = evidence.run / "evals" / f"{key}{suffix}"
+        data = path.read_bytes() if path.exists() else b""
+        if (len(data), hashlib.sha256(data).hexdigest()) != (named["size"], named["sha256"]):
+            raise Violation(f"{path} is not what its outcome names: {named}")
+        scores = pq.read_table(path, partitioning=None)["score"].to_pylist()
+        if scores != [stands["scores"]["acc"]] * named["rows"]:
+            raise Violation(f"{path} holds the samples of another: {stands}, {scores[:3]}")
 
 
 def prove_best(evidence: Evidence, outcomes: dict[str, dict[int, dict[str, Any]]]) -> None:
