@@ -23,7 +23,10 @@ from tests.adapters.test_engines import served
 from tests.support import build
 from tests.support.programs import PATIENCE, environment, read, until
 
-pytestmark = pytest.mark.multiprocess
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(600)]
+
+LONG = 4 * PATIENCE
+"""An evaluator on engines imports much, which takes long on a busy machine."""
 
 TOKENIZER = {
     "version": "1.0",
@@ -80,7 +83,7 @@ class Case:
 
     def eval(self, *arguments: str) -> tuple[int, str, str]:
         with self.start(*arguments) as process:
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = process.communicate(timeout=LONG)
             return process.returncode, out, err
 
     def outcome(self, name: str) -> Any:
@@ -122,9 +125,9 @@ def test_a_signal_amid_answers_gives_the_marker_back(case: Case) -> None:
     engine = Stuck()
     with served(engine):
         with case.start("big", "--engine", engine.url) as process:
-            until(lambda: engine.asked > 1)
+            until(lambda: engine.asked > 1, LONG)
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=PATIENCE)
+            process.communicate(timeout=LONG)
     assert process.returncode == 128 + signal.SIGTERM
     assert case.outcome("step_10.1")["state"] == "returned"
 
