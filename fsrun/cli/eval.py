@@ -52,9 +52,7 @@ def command(run: str | None, root: str | None, **options: Any) -> int:
         return check(evalplace.choose(options), os.environ)
     if run is None:
         taken = "; put it first, an engine setting took it for its value" if options["eval_sglang"] else ""
-        raise UsageError(
-            f"RUN is missing: fsrun eval RUN ... evaluates a run, fsrun eval --check ... needs none{taken}"
-        )
+        raise UsageError(f"RUN is missing: fsrun eval RUN ... evaluates a run; --check alone needs none{taken}")
     _check(options)
     place = evalplace.choose(options)
     if place.kind in ("function", "command"):
