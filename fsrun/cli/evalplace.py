@@ -7,6 +7,7 @@ recorded of the plan. Leaves to others: evaluating (``adapters``), the loop over
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,6 +137,8 @@ def _plan(options: Mapping[str, Any]) -> Planned:
         if options[option] not in (None, ()):
             said.update(read_settings({setting: options[option]}, f"--{option.replace('_', '-')}"))
     shared = {field: options[name] for name, field in PLAN_OPTIONS.items() if options[name] is not None}
+    if os.path.isdir(shared.get("tokenizer", "")):
+        shared["tokenizer"] = os.path.abspath(shared["tokenizer"])
     return planning.make(sources, said, shared)
 
 
