@@ -147,8 +147,7 @@ class PausedEvaluation:
     def close(self) -> None:
         """End the evaluator that was started here: it finishes what waits after ``finish_queue``. Never raises."""
         if self._evaluator is not None:
-            finished = self._run.active and self._queue_finished()
-            self._evaluator.close(_ENDING if finished else 0.0)
+            self._evaluator.close(_ENDING if self._queue_finished() else 0.0)
 
     def _queue_finished(self) -> bool:
         try:
@@ -253,7 +252,7 @@ class PausedEvaluation:
         """Wait for the outcome that no attempt follows, the evaluator's death, or the limit."""
         if entry is None:
             return Held(step, reason="it was not handed over in time")
-        taken = False
+        taken, found = False, None
         pause = _POLLS[0]
         while (lasted := time.monotonic() - started) < self._limit:
             with suppress(OSError, FsrunError):
@@ -261,13 +260,19 @@ class PausedEvaluation:
                 if found is not None:
                     return found
                 taken = taken or entry not in self._unit().names(layout.QUEUE)
-            if self._evaluator is not None and not self._evaluator.ensure() and not taken:
-                return Held(step, entry, reason="no evaluator runs; see what it said at its end")
+            if self._is_alone():
+                with suppress(OSError, FsrunError):
+                    found = self._final(step, entry)
+                return found or Held(step, entry, reason="no evaluator runs; see what it said at its end")
             if not taken and lasted > self._taken:
                 return Held(step, entry, reason=f"no evaluator took it within {self._taken:g} s; is one running?")
             yield pause
             pause = min(pause * 1.2, _POLLS[1])
         return Held(step, entry, reason=f"it took longer than the limit of {self._limit:g} s")
+
+    def _is_alone(self) -> bool:
+        """Whether the own evaluator is gone for good, and nobody is known to stand in for it."""
+        return self._evaluator is not None and not self._evaluator.ensure() and not self._evaluator.is_elsewhere
 
     def _final(self, step: int, entry: str) -> Held | None:
         """The outcome of an entry's last attempt, where no other one follows."""

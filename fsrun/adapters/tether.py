@@ -41,6 +41,8 @@ class EvaluatorProcess:
         self._left = RESTARTS
         self._over = False
         self._owner = os.getpid()
+        self.is_elsewhere = False
+        """Whether another process is this evaluator, so that none is needed here."""
 
     @property
     def pid(self) -> int | None:
@@ -71,7 +73,7 @@ class EvaluatorProcess:
         how = child.ending(status)
         if status == _HELD:
             # Another process is this evaluator: what is handed over is evaluated by that one.
-            self._over = True
+            self._over = self.is_elsewhere = True
             self._warn("another process evaluates this run already; no evaluator is started here")
         elif status == _USAGE or self._left == 0:
             self._over = True

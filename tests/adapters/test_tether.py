@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 import fsrun
+from fsrun.adapters.holding import PausedEvaluation
 from fsrun.adapters.tether import RESTARTS, EvaluatorProcess
 from fsrun.run.run import Run
 from tests.support.programs import PATIENCE, program, ready, until
@@ -112,11 +114,70 @@ def test_one_that_dies_each_time_is_given_up(tmp_path: Path) -> None:
     assert said[-1].startswith(f"the evaluator ended with exit 4 after {RESTARTS} restarts and is not started again")
 
 
-def test_close_ends_it_in_order(run: Run, function: str) -> None:
+def test_close_ends_it_for_good(run: Run, function: str) -> None:
     evaluator = EvaluatorProcess(["eval", run.path, "--function", function], print)
     evaluator.ensure()
-    until(lambda: Path(run.path, "jobs", "eval.1.lock").exists())
+    pid = evaluator.pid
+    assert pid is not None
     evaluator.close()
+    assert is_gone(pid)
     assert evaluator.pid is None
-    assert Path(run.path, "jobs", "eval.1.end").exists()
     assert not evaluator.ensure()
+
+
+class TestWhileRolloutsAreHeld:
+    def test_an_evaluator_that_is_killed_amid_an_evaluation_is_replaced_and_the_point_is_had(
+        self, tmp_path: Path, run: Run
+    ) -> None:
+        began, function = tmp_path / "began", tmp_path / "dies.py"
+        function.write_text(
+            "import os, time\n"
+            "def evaluate(path, context):\n"
+            f"    if context.attempt == 1:\n        open({str(began)!r}, 'w').close()\n        time.sleep(600)\n"
+            "    return {'acc': 1.0}\n"
+        )
+        resumed: list[str] = []
+        evaluation = PausedEvaluation(run, resume=lambda: resumed.append("resume"))
+        evaluation._evaluator = evaluator = EvaluatorProcess(
+            ["eval", run.path, "--function", f"{function}:evaluate"], print
+        )
+
+        def kill() -> None:
+            until(began.exists)
+            assert evaluator.pid is not None
+            os.kill(evaluator.pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            held = evaluation.evaluate(1)
+        finally:
+            killer.join(PATIENCE)
+            evaluation.close()
+        assert (held.state, held.scores, resumed) == ("done", {"eval/acc": 1.0}, ["resume"])
+        states = [json.loads(path.read_text())["state"] for path in sorted(Path(run.path, "evals").iterdir())]
+        assert states == ["lost", "done"]
+
+    def test_one_that_cannot_live_ends_the_pause_at_once(self, run: Run) -> None:
+        resumed: list[str] = []
+        evaluation = PausedEvaluation(run, resume=lambda: resumed.append("resume"))
+        evaluation._evaluator = EvaluatorProcess(["eval", run.path, "--function", "nowhere"], print)
+        held = evaluation.evaluate(1)
+        assert held.reason == "no evaluator runs; see what it said at its end"
+        assert resumed == ["resume"]
+
+    def test_one_that_runs_already_is_relied_on(self, run: Run, function: str) -> None:
+        other = EvaluatorProcess(["eval", run.path, "--function", function], print)
+        other.ensure()
+        until(lambda: Path(run.path, "jobs", "eval.1.lock").exists())
+        said: list[str] = []
+        evaluation = PausedEvaluation(run)
+        evaluation._evaluator = mine = EvaluatorProcess(["eval", run.path, "--function", function], said.append)
+        mine.ensure()
+        until(lambda: mine.pid is None)
+        try:
+            assert evaluation.evaluate(1).state == "done"
+        finally:
+            evaluation.close()
+            other.close()
+        assert said == ["another process evaluates this run already; no evaluator is started here"]
