@@ -5,7 +5,7 @@ Runs and jobs are read by ``listing``; here come the queue, the evaluations and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fsrun.core import codec, layout
@@ -24,20 +24,30 @@ from fsrun.run.places import queue_state
 
 def read_evals(fs: FileSystem, path: str) -> list[dict[str, Any]]:
     """Return all outcomes of a run in the order in which they were put (by their own clocks), unreadable ones last."""
-    evals = []
-    for name in sorted(names_in(fs, f"{path}/{layout.EVALS}")):
-        key = layout.parse_outcome_name(name)
-        if key is None:
-            continue
-        record = record_at(fs, f"{path}/{layout.EVALS}/{name}")
-        found: dict[str, Any] = {"entry": key[0], "attempt": key[1], "state": as_text(record.get("state")) or "unknown"}
-        found |= {"step": as_int(record.get("step")), "scores": as_map(record.get("scores"))}
-        found |= {"lag_steps": as_int(record.get("lag_steps")), "session": as_int(record.get("session"))}
-        found |= {key: as_text(record.get(key)) for key in ("reason", "job", "started", "ended")}
-        found |= {key: record.get(key) for key in ("duration_s", "error")}
-        found |= {key: as_map(record.get(key)) or None for key in ("engine", "samples")}
-        evals.append(found)
+    names = sorted(names_in(fs, f"{path}/{layout.EVALS}"))
+    return sorted_evals(found for name in names if (found := read_eval(fs, path, name)) is not None)
+
+
+def sorted_evals(evals: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Outcomes in the order in which they were put, unreadable ones last."""
     return sorted(evals, key=lambda outcome: (outcome["ended"] is None, outcome["ended"] or ""))
+
+
+def read_eval(fs: FileSystem, path: str, name: str) -> dict[str, Any] | None:
+    """Describe the outcome of that name in ``evals/``; None for a name of something else.
+
+    Its ``state`` is ``unknown`` where it cannot be read, or not yet.
+    """
+    key = layout.parse_outcome_name(name)
+    if key is None:
+        return None
+    record = record_at(fs, f"{path}/{layout.EVALS}/{name}")
+    found: dict[str, Any] = {"entry": key[0], "attempt": key[1], "state": as_text(record.get("state")) or "unknown"}
+    found |= {"step": as_int(record.get("step")), "scores": as_map(record.get("scores"))}
+    found |= {"lag_steps": as_int(record.get("lag_steps")), "session": as_int(record.get("session"))}
+    found |= {key: as_text(record.get(key)) for key in ("reason", "job", "started", "ended")}
+    found |= {key: record.get(key) for key in ("duration_s", "error")}
+    return found | {key: as_map(record.get(key)) or None for key in ("engine", "samples")}
 
 
 def read_queue(fs: FileSystem, run: Mapping[str, Any]) -> dict[str, Any]:

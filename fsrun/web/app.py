@@ -7,7 +7,6 @@ and ``/api/info`` go on.
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -25,10 +24,8 @@ from starlette.types import ASGIApp
 
 from fsrun.core.errors import FsrunError, InvalidError, NotFoundError, UsageError
 from fsrun.disk.fs import NO_FILE
-from fsrun.run.inspect import inspect_run
 from fsrun.web import files, metrics, pages
 from fsrun.web.answers import JSON, answer, encode, refusal
-from fsrun.web.board import board
 from fsrun.web.guard import Guard
 from fsrun.web.query import Query
 from fsrun.web.site import Site
@@ -44,16 +41,12 @@ About = Callable[[Site, str, Query], dict[str, Any]]
 """What answers about one run: by its folder and the query."""
 
 
-def _show(site: Site, run_path: str, query: Query) -> dict[str, Any]:
-    return inspect_run(site.fs, run_path, now_ns=time.time_ns())
-
-
 ABOUT: dict[str, About] = {
-    "": _show,
+    "": lambda site, path, query: site.show(path),
     "/tags": lambda site, path, query: site.series.tags(path),
     "/series": lambda site, path, query: site.series.series(path, query),
     "/system": lambda site, path, query: site.series.system(path, query),
-    "/evals": lambda site, path, query: board(site.fs, path),
+    "/evals": lambda site, path, query: site.evals(path),
     "/samples": lambda site, path, query: site.content.samples(path, query),
     "/console": lambda site, path, query: site.content.console(path, query),
     "/media": lambda site, path, query: site.content.media(path, query),

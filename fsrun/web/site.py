@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from typing import Any
 
 import fsrun
@@ -11,8 +12,11 @@ from fsrun.core.timing import STATUS_INTERVAL
 from fsrun.daemon.status import read_all
 from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.disk.locks import runtime_folder
+from fsrun.run.inspect import inspect_run
+from fsrun.web.board import Board
 from fsrun.web.catalog import Catalog
 from fsrun.web.content import Content
+from fsrun.web.recent import Recent
 from fsrun.web.series import Series
 
 STATIC = f"{os.path.dirname(os.path.abspath(__file__))}/static"
@@ -29,6 +33,8 @@ class Site:
         self.catalog = Catalog(self.fs, root)
         self.series = Series(self.fs)
         self.content = Content(self.fs)
+        self._board = Board(self.fs)
+        self._shown, self._boards = Recent(), Recent()
 
     def start(self) -> None:
         """Begin to scan the root."""
@@ -37,6 +43,15 @@ class Site:
     def close(self) -> None:
         """Stop scanning."""
         self.catalog.stop()
+
+    def show(self, run_path: str) -> dict[str, Any]:
+        """The object of ``/api/runs/RUN``: that of ``fsrun show --json``. Raises as ``inspect_run`` does."""
+        found = self._shown.get(run_path, lambda: inspect_run(self.fs, run_path, now_ns=time.time_ns()))
+        return dict(found)
+
+    def evals(self, run_path: str) -> dict[str, Any]:
+        """The object of ``/api/runs/RUN/evals``. Raises ``OSError``."""
+        return dict(self._boards.get(run_path, lambda: self._board.board(run_path)))
 
     def info(self) -> dict[str, Any]:
         """The object of ``/api/info``. Looks at nothing of the root, so that it answers while that hangs."""
