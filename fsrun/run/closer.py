@@ -131,9 +131,9 @@ class Closer:
         except Exception as error:  # noqa: BLE001 - the end of a run must not become an error of the program
             live.warn(f"{live.path}: ending the run failed: {error}")
         finally:
+            live.attached.clear()
             self._done.set()
             live.handover.close()
-            live.attached.clear()
 
     def _is_gone(self) -> bool:
         """Whether the run folder is not there."""

@@ -28,8 +28,9 @@ class Buffers:
 
         self.layout = layout
         self.pinned = pinned
-        self._maps: list[mmap.mmap] = []
         self.views: dict[str, Any] = {}
+        # After the views, so that they let go of it first: torch that unmaps itself aborts a process that is ending.
+        self._maps: list[mmap.mmap] = []
         for shard in layout.shards:
             memory = _memory(shard.data_size)
             self._maps.append(memory)

@@ -35,7 +35,6 @@ STALL = "snapshot/stall_s"
 _SPARE = 2 << 30
 """Bytes of buffers up to which another snapshot is taken while one is being written."""
 _LOOK_AGAIN = 0.2
-_ENDED_LOOK = 1.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -153,8 +152,8 @@ class Exporter:
         if job is None:
             self._free.append(copy)
             raise Refused("ended", "the run has ended")
-        job.after = lambda: folder.remove(job.path)
         flight = Flight(name, wish.step, folder, copy, wish.files, dict(wish.facts), job)
+        job.after = lambda: self._land(flight)
         self._flying[name] = flight
         return flight
 
@@ -187,9 +186,9 @@ class Exporter:
 
     def submit(self, flight: Flight, stall: float) -> None:
         """The copy stands: have it written and handed over."""
-        self._queue.put(flight)
         # A thread for each: one that waited for the next would keep the memory after the run has ended.
         threading.Thread(target=self._work, name="fsrun-snapshot", daemon=True).start()
+        self._queue.put(flight)
         if self._live.job == ids.MAIN:
             self._live.writer.add({STALL: stall}, flight.step)
 
@@ -223,18 +222,17 @@ class Exporter:
                 self._fly(flight)
             except OSError as error:
                 kind = "full" if error.errno in _FULL else "error"
-                where = error.filename or flight.folder.path
-                self.skip(flight.step, kind, f"{where}: {error.strerror or error}")
+                self._give_up(flight, kind, f"{error.filename or flight.folder.path}: {error.strerror or error}")
             except Exception as error:  # noqa: BLE001 - a thread must not end in silence
-                self.skip(flight.step, "error", repr(error))
-            finally:
-                self._release(flight)
-                self._flying.pop(flight.name, None)
-                if not flight.job.ended.is_set:
-                    self._live.handover.withdraw(flight.job)
+                self._give_up(flight, "error", repr(error))
+
+    def _give_up(self, flight: Flight, kind: str, why: str) -> None:
+        self._release(flight)
+        self.skip(flight.step, kind, why)
+        self._live.handover.withdraw(flight.job)
 
     def _fly(self, flight: Flight) -> None:
-        """Write one and hand it over; then its name here goes, so that nothing is held twice.
+        """Write one and hand it over; once that is done its name here goes, so that nothing is held twice.
 
         After a crash: what ``SessionFolder.write`` leaves, or the whole both here and in the queue.
         """
@@ -248,9 +246,12 @@ class Exporter:
         )
         self._release(flight)
         live.handover.arrive(flight.job)
-        while not flight.job.ended.wait(_ENDED_LOOK):
-            if live.handover.is_closed:
-                break
+
+    def _land(self, flight: Flight) -> None:
+        """It stands in the queue, or never will."""
+        flight.job.after = None  # it holds the flight, and with it the memory
+        self._flying.pop(flight.name, None)
+        flight.folder.remove(flight.job.path)
 
     def _release(self, flight: Flight) -> None:
         if not flight.is_released:

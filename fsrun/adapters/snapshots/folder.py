@@ -12,6 +12,7 @@ Does: makes and removes these names; writes one snapshot; space. Leaves to other
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ class SessionFolder:
         self._fs = fs
         self.directory = directory
         self._owner = owner
+        self._making = threading.Lock()
         name = f"{_PREFIX}{owner.name}.{layout.session_key(owner.job, owner.session)}.{owner.token}"
         self.path = f"{directory}/{name}"
 
@@ -76,9 +78,10 @@ class SessionFolder:
         After a crash: a part below the session's hidden name, or the whole; ``sweep`` removes either.
         """
         part, target = f"{self.path}/{_PART}{name}", f"{self.path}/{name}"
-        self._make()
-        try:
+        with self._making:
+            self._make()
             self._fs.mkdir(part)
+        try:
             sizes = {file: self._write_file(f"{part}/{file}", data, moved) for file, data in files}
             self._fs.sync_folder(part)
             self._fs.create(f"{part}/{MANIFEST}", manifest(sizes))
@@ -92,7 +95,7 @@ class SessionFolder:
     def remove(self, path: str) -> None:
         """Remove a snapshot that was handed over or is not to be, and the own folder with the last one."""
         remove_tree(self._fs, path)
-        with suppress(OSError):
+        with suppress(OSError), self._making:
             if set(self._fs.names(self.path)) <= {_OWNER}:
                 remove_tree(self._fs, self.path)
 
