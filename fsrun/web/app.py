@@ -6,15 +6,15 @@ and ``/api/info`` go on.
 
 from __future__ import annotations
 
+import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
-import anyio
-import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -63,18 +63,21 @@ def make_app(site: Site, *, token: str | None = None, cookie: str = "fsrun", lim
 
     It begins to scan when the server has started, and stops with it.
     """
+    # Pools of a size: where a mount hangs, so many threads hang in it at most. What is in memory has its own.
+    disk, memory = ThreadPoolExecutor(THREADS, "fsrun-disk"), ThreadPoolExecutor(4, "fsrun-memory")
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> Any:
-        app.state.limiter = anyio.CapacityLimiter(THREADS)
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         site.start()
         try:
             yield
         finally:
             site.close()
+            for pool in (disk, memory):
+                pool.shutdown(wait=False, cancel_futures=True)
 
     app = Starlette(
-        routes=_routes(site, limit),
+        routes=_routes(site, limit, disk, memory),
         exception_handlers={
             HTTPException: _on_http,
             FsrunError: _on_known,
@@ -88,23 +91,22 @@ def make_app(site: Site, *, token: str | None = None, cookie: str = "fsrun", lim
     return Guard(app, token, cookie)
 
 
-def _routes(site: Site, limit: float) -> list[Route]:
-    async def in_thread(request: Request, work: Callable[[], Response]) -> Response:
-        with anyio.fail_after(limit):
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=request.app.state.limiter)
-
+def _routes(site: Site, limit: float, disk: Executor, memory: Executor) -> list[Route]:
     def about(who: About) -> Callable[[Request], Awaitable[Response]]:
         def work(request: Request) -> Response:
             path = site.catalog.path(request.path_params["project"], request.path_params["run"])
             return answer(request, encode(who(site, path, _query(request))), JSON)
 
-        return of_site(work)
+        return from_disk(work)
 
-    def of_site(work: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+    def threaded(pool: Executor, work: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            return await in_thread(request, partial(work, request))
+            made = asyncio.get_running_loop().run_in_executor(pool, work, request)
+            return await asyncio.wait_for(made, limit)
 
         return endpoint
+
+    from_disk, from_memory = partial(threaded, disk), partial(threaded, memory)
 
     def listing(request: Request) -> Response:
         project, run = request.path_params["project"], request.path_params["run"]
@@ -118,19 +120,21 @@ def _routes(site: Site, limit: float) -> list[Route]:
         path = site.catalog.path(request.path_params["project"], request.path_params["run"])
         return files.serve(request, path)
 
+    def measured(request: Request) -> Response:
+        text = metrics.render(site.catalog, daemon=site.info()["daemon"] is not None)
+        return answer(request, text.encode(), metrics.KIND)
+
     async def info(request: Request) -> Response:
         return answer(request, encode(site.info()), JSON)
 
     return [
         Route("/api/info", info),
-        Route("/api/runs", of_site(runs)),
+        Route("/api/runs", from_memory(runs)),
         *(Route(_RUN + tail, about(who)) for tail, who in ABOUT.items()),
-        Route(_RUN + "/files", of_site(listing)),
-        Route("/files/{project}/{run}/{path:path}", of_site(file)),
-        Route(
-            "/metrics", of_site(lambda request: answer(request, metrics.render(site.catalog).encode(), metrics.KIND))
-        ),
-        Route("/{path:path}", of_site(pages.serve)),
+        Route(_RUN + "/files", from_disk(listing)),
+        Route("/files/{project}/{run}/{path:path}", from_disk(file)),
+        Route("/metrics", from_memory(measured)),
+        Route("/{path:path}", from_memory(pages.serve)),
     ]
 
 
@@ -160,6 +164,9 @@ async def _on_system(request: Request, error: Exception) -> Response:
 
 
 async def _on_slow(request: Request, error: Exception) -> Response:
+    # wait_for raises this; an OSError that is one has a number.
+    if getattr(error, "errno", None) is not None:
+        return await _on_system(request, error)
     return refusal(503, "the file system did not answer in time; it is asked again with the next request")
 
 

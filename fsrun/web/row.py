@@ -32,7 +32,7 @@ _KEYS = 300
 """Settings, and scalars, in a row."""
 _TAIL = 1 << 16
 """Bytes of a log that are looked at for the newest scalars, at one time."""
-_JOB_FACTS = ("job", "status", "reason", "host", "pid", "heartbeat", "silent_s", "timeout", "session", "alive")
+_JOB_FACTS = ("job", "status", "reason", "host", "pid", "heartbeat", "silent_s", "timeout", "session", "alive", "step")
 
 
 @dataclass(slots=True)
