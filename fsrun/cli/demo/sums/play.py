@@ -94,7 +94,7 @@ def find_python(given: str | None, environ: dict[str, str], checkout: str) -> st
 def missing() -> list[str]:
     """Packages that the trainer needs and this Python lacks."""
     names = {"torch": "torch", "transformers": "transformers", "safetensors": "safetensors"}
-    names |= {"aiohttp": "aiohttp", "yaml": "pyyaml", "rich": "rich"}
+    names |= {"aiohttp": "aiohttp", "numpy": "numpy"}
     return [package for name, package in names.items() if importlib.util.find_spec(name) is None]
 
 
