@@ -19,6 +19,7 @@ TIERS = {
     "multiprocess": "multiprocess",
     "documents": "documents",
     "shared": "integration",
+    "web": "unit",
 }
 
 
