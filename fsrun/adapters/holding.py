@@ -49,6 +49,7 @@ STARTING = 120.0
 RESUME_PAUSES = (0.5, 1.0, 2.0, 5.0)
 """Between calls of ``resume`` where it raises."""
 PAUSE_TAG = "eval/pause_s"
+_DATA = ("--eval-prompt-data", "--eval-config")
 _MARK = b'{"fsrun":"marker"'
 _POLLS = (0.02, 0.1)
 _ENDING = 30.0
@@ -114,8 +115,11 @@ class PausedEvaluation:
         place = _place(router, engines)
         if not place and (prompt_data or config or arguments):
             raise UsageError("prompt_data, config and arguments are for the evaluator that router= or engines= starts")
+        data = _data(prompt_data, config)
+        if place and not any(word.startswith(_DATA) for word in (*data, *arguments)):
+            raise UsageError("router= and engines= need eval data: prompt_data={name: path} or config=FILE.yaml")
         if place and run.active:
-            told = ["eval", run.path, "--job", job, *place, *_data(prompt_data, config), *arguments]
+            told = ["eval", run.path, "--job", job, *place, *data, *arguments]
             self._evaluator = EvaluatorProcess(told, self._warn)
             self._evaluator.ensure()
         if run.active:
@@ -343,10 +347,17 @@ def _place(router: str | None, engines: Sequence[str]) -> list[str]:
 
 
 def _data(data: Mapping[str, str | os.PathLike[str]] | None, config: str | os.PathLike[str] | None) -> list[str]:
-    words = [] if config is None else ["--eval-config", os.path.abspath(os.fspath(config))]
+    words = [] if config is None else ["--eval-config", _file(config)]
     for name, path in (data or {}).items():
-        words += ["--eval-prompt-data", name, os.path.abspath(os.fspath(path))]
+        words += ["--eval-prompt-data", name, _file(path)]
     return words
+
+
+def _file(path: str | os.PathLike[str]) -> str:
+    found = os.path.abspath(os.fspath(path))
+    if not os.path.exists(found):
+        raise UsageError(f"{found}: no such file")
+    return found
 
 
 def _number(step: object) -> int | None:

@@ -362,7 +362,9 @@ class TestFaults:
     def test_a_quiet_run_calls_no_hook_and_starts_nothing(self, tmp_path: Path, rollouts: Rollouts) -> None:
         with fsrun.init("held", root=tmp_path, capture=False, ranks="alone") as run:
             pass
-        evaluation = PausedEvaluation(run, pause=rollouts.pause, router="http://127.0.0.1:1", prompt_data={"a": "b"})
+        evaluation = PausedEvaluation(
+            run, pause=rollouts.pause, router="http://127.0.0.1:1", prompt_data={"a": __file__}
+        )
         assert "not open here" in str(evaluation.evaluate(1).reason)
         evaluation.close()
         assert rollouts.calls == []
@@ -389,7 +391,10 @@ class TestFaults:
         ({"limit": 0}, "limit=0 is not a number of seconds above 0"),
         ({"taken": "1m"}, "taken='1m' is not a number of seconds"),
         ({"router": "http://r", "engines": ["http://e"]}, "give either router= or engines=, not both"),
-        ({"prompt_data": {"gsm8k": "x.jsonl"}}, "are for the evaluator that router= or engines= starts"),
+        ({"router": "http://r"}, "router= and engines= need eval data"),
+        ({"router": "http://r", "prompt_data": {"gsm8k": "/no/x.jsonl"}}, "/no/x.jsonl: no such file"),
+        ({"engines": ["http://r"], "config": "/no/evals.yaml"}, "/no/evals.yaml: no such file"),
+        ({"arguments": ["--keep-samples", "0"]}, "are for the evaluator that router= or engines= starts"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused_at_once(run: Run, arguments: dict[str, Any], says: str) -> None:
