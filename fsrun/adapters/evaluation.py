@@ -59,12 +59,16 @@ class Result:
 
 
 class EvaluationError(Exception):
-    """An evaluation that failed: ``reason`` in a few words, ``error`` as an outcome keeps it."""
+    """An evaluation that failed: ``reason`` in a few words, ``error`` as an outcome keeps it.
 
-    def __init__(self, reason: str, error: dict[str, Any] | None = None) -> None:
+    ``samples``: what was answered by then, for whoever looks for the cause.
+    """
+
+    def __init__(self, reason: str, error: dict[str, Any] | None = None, *, samples: Any = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.error = error
+        self.samples = samples
 
 
 class SkipEvaluation(Exception):

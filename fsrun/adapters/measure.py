@@ -273,7 +273,7 @@ class _Measurement:
             one.failed += 1
             one.causes[answer.error or answer.finish] += 1
             if one.failed > self.plan.max_failed * one.total:
-                raise EvaluationError(_too_many(one))
+                raise EvaluationError(_too_many(one), samples=samples.table(each.kept for each in self.sets))
         else:
             self.versions.update(answer.weight_versions)
         if answer.finish not in FAILED and score is None:
@@ -302,7 +302,8 @@ def _measured(sets: Sequence[_Set], served: Sequence[Served], tokens: Tokens, co
         details[one.plan.name] = _details(one, counted, tokens)
     if not graded:
         raise EvaluationError(
-            f"no answer could be graded: {'; '.join(_named(one, one.causes + one.reasons) for one in sets)}"
+            f"no answer could be graded: {'; '.join(_named(one, one.causes + one.reasons) for one in sets)}",
+            samples=samples.table(one.kept for one in sets),
         )
     return Measured(scores, details, samples.table(one.kept for one in sets), _engine(served, tokens, context))
 

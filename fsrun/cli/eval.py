@@ -230,7 +230,7 @@ def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, An
             entry.skip(str(skip))
             say(f"{where}: skipped: {clean(skip)}")
         except EvaluationError as error:
-            entry.fail(error.reason, error.error)
+            entry.fail(error.reason, error.error, samples=kept(error.samples, keep))
             say(f"{where}: failed: {clean(error.reason)}")
         except UsageError as error:
             entry.give_back(str(error))

@@ -179,6 +179,7 @@ def test_too_many_failures_are_no_score_and_end_it_early_with_their_causes(path:
         "set sums: 21 of 400 failed, more than allowed: HTTP 503, cannot take requests now (21)"
     )
     assert len(target.asks) < 30
+    assert set(caught.value.samples["error"].to_pylist()) == {"HTTP 503, cannot take requests now"}
 
 
 def test_few_failures_are_counted_apart_and_never_graded(path: Path) -> None:
@@ -201,8 +202,9 @@ def test_answers_that_the_grader_gives_up_are_apart_and_where_it_gives_up_all_th
     found = measured(plan_of(path), graders=WordGrader(some))
     assert (found.scores["eval/sums"], found.scores["eval/sums/ungraded"]) == (1.0, 0.5)
     assert found.details["sums"]["ungraded"] == {"took longer than 10 s": 2}
-    with pytest.raises(EvaluationError, match=r"no answer could be graded: it raised \(4\)"):
+    with pytest.raises(EvaluationError, match=r"no answer could be graded: it raised \(4\)") as caught:
         measured(plan_of(path), graders=WordGrader(lambda answer, columns: Grade(None, reason="it raised")))
+    assert caught.value.samples["grade_reason"].to_pylist() == ["it raised"] * 4
 
 
 def test_where_all_may_fail_and_do_there_is_no_score_and_the_causes_are_named(path: Path) -> None:
