@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from support import sglang, toymodel
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 ROWS = 24
+BRIEF = 4
+"""Tokens of an answer where nothing is to happen while it is made."""
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +78,15 @@ def fleet(plan: EvalPlan) -> Iterator[FleetEvaluator]:
 _entries = iter(range(1000))
 
 
-def evaluate(fleet: FleetEvaluator, folder: Path, entry: str | None = None, attempt: int = 1) -> Result:
+def evaluate(fleet: FleetEvaluator, folder: Path, *, long: bool = False) -> Result:
     number = next(_entries)
-    result = fleet.evaluate(Request(str(folder), entry or f"e{number}", number, attempt, "/runs/toy"))
+    plan = fleet.plan
+    if not long:
+        fleet.plan = replace(plan, sets=tuple(replace(one, max_tokens=BRIEF) for one in plan.sets))
+    try:
+        result = fleet.evaluate(Request(str(folder), f"e{number}", number, 1, "/runs/toy"))
+    finally:
+        fleet.plan = plan
     for row in result.samples.to_pylist():
         assert row["weight_version"] == result.engine["weight_version"]
         assert row["error"] is None
@@ -239,17 +248,17 @@ def test_a_request_in_flight_is_waited_for_then_aborted(fleet: FleetEvaluator, m
 
 
 def test_a_router_that_is_killed_is_replaced_while_prompts_wait(fleet: FleetEvaluator, models: list[Path]) -> None:
-    expected = answers(evaluate(fleet, models[0]))
+    expected = answers(evaluate(fleet, models[0], long=True))
     with When(fleet, "engine-0", lambda: os.kill(fleet.processes.running["router"], signal.SIGKILL)):
-        result = evaluate(fleet, models[0])
+        result = evaluate(fleet, models[0], long=True)
     assert answers(result) == expected
     assert result.engine["router_starts"] == 1
 
 
 def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(fleet: FleetEvaluator, models: list[Path]) -> None:
-    expected = answers(evaluate(fleet, models[0]))
+    expected = answers(evaluate(fleet, models[0], long=True))
     with When(fleet, "engine-0", lambda: os.kill(scheduler(fleet, "engine-0"), signal.SIGKILL)):
-        result = evaluate(fleet, models[0])
+        result = evaluate(fleet, models[0], long=True)
     assert answers(result) == expected
     assert result.engine["weight_version"] == said(fleet, "engine-1")["weight_version"]
 
@@ -257,7 +266,7 @@ def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(fleet: Flee
 def test_an_engine_whose_weights_somebody_changes_meanwhile_is_replaced_and_none_of_its_answers_counts(
     fleet: FleetEvaluator, models: list[Path]
 ) -> None:
-    expected = answers(evaluate(fleet, models[0]))
+    expected = answers(evaluate(fleet, models[0], long=True))
 
     def change() -> None:
         url = fleet.supervision.urls["engine-1"]
@@ -265,7 +274,7 @@ def test_an_engine_whose_weights_somebody_changes_meanwhile_is_replaced_and_none
         assert sglang.call(f"{url}/update_weights_from_disk", asked)[0] == 200
 
     with When(fleet, "engine-1", change):
-        result = evaluate(fleet, models[0])
+        result = evaluate(fleet, models[0], long=True)
     assert answers(result) == expected
 
 

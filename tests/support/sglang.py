@@ -21,6 +21,8 @@ from typing import Any
 
 import orjson
 
+from fsrun.adapters.fleet.trees import Tree
+
 TOOL = Path(__file__).parents[2] / "tools" / "sglang_cpu"
 START_LIMIT = 240.0
 ENVIRONMENT = {
@@ -72,12 +74,15 @@ class Process:
             time.sleep(0.25)
 
     def kill(self) -> None:
-        """End it and all that it started, at once."""
+        """End it and all that it started, at once; what it had in shared memory goes too."""
+        tree = Tree(self._process.pid)
+        tree.look()
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         self._process.wait(30)
+        tree.clean_shared()
 
 
 @contextmanager

@@ -28,7 +28,8 @@ from fsrun.adapters.fleet.evaluator import FleetEvaluator
 from fsrun.adapters.plan import EvalPlan, SetPlan
 python, data, folder, ends = sys.argv[1:]
 plan = EvalPlan((SetPlan("sums", data, "exact", max_tokens=8),), concurrency=4)
-fleet = FleetEvaluator(plan, FleetSettings(2, sglang_python=python, sglang_args=("--child", "1"), grace=2.0))
+more = ("--child", "1") if ends == "family" else ()
+fleet = FleetEvaluator(plan, FleetSettings(2, sglang_python=python, sglang_args=more, grace=2.0))
 fleet.evaluate(Request(folder, "e0", 1, 1, "/runs/toy"))
 print(json.dumps({"running": fleet.processes.running, "folder": fleet.processes.folder}), flush=True)
 if ends == "close":
@@ -90,7 +91,7 @@ def evaluator(
 def test_an_evaluator_that_is_killed_leaves_no_process_no_file_and_no_shared_memory(
     evaluator: Callable[[str], tuple[subprocess.Popen[str], dict[str, object]]],
 ) -> None:
-    process, told = evaluator("wait")
+    process, told = evaluator("family")
     folder = str(told["folder"])
     until(lambda: len(shared_of(folder)) == 2, "engines have children")
     family = descendants(process.pid)
