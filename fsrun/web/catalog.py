@@ -292,7 +292,8 @@ class Catalog:
         self._look_at(new, pool)
         with self._lock:
             for key in [key for key in self._held if key not in there]:
-                self._drop(key)
+                if not strays.unread.intersection(key.split("/")):
+                    self._drop(key)
             self._strays = strays
             self._scanned = True
         self._swept = self._clock.monotonic()

@@ -70,7 +70,7 @@ def href(key: str, path: str) -> str:
 
 
 def _kind_of(name: str) -> str:
-    return SHOWN.get(name.rpartition(".")[2].lower(), _DOWNLOAD)
+    return SHOWN.get(os.path.splitext(name)[1][1:].lower(), _DOWNLOAD)
 
 
 def serve(request: Request, run_path: str) -> Response:

@@ -24,6 +24,8 @@ class Strays:
 
     count: int = 0
     named: list[str] = field(default_factory=list)
+    unread: set[str] = field(default_factory=set)
+    """Folders of the root that could not be listed this time: nothing is known of what is in them."""
 
     def add(self, path: str) -> None:
         """Count one more; ``path`` is relative to the root."""
@@ -47,6 +49,8 @@ def find(fs: FileSystem, root: str, known: Callable[[str], bool], strays: Strays
         inside = _inside(fs, f"{root}/{top}") if is_folder else None
         if inside is None:
             strays.add(top)
+            if is_folder:
+                strays.unread.add(top)
         elif (layout.JOBS, True) in inside:
             yield f"{HERE}/{top}", f"{root}/{top}"
         else:
