@@ -482,6 +482,21 @@ def test_too_little_memory_is_seen_before_it_is_taken(
     assert "4000 bytes of memory are needed, 100 are left" in warnings_of(caplog)[0]
 
 
+def test_files_in_memory_are_counted_as_memory(
+    run: fsrun.Run, hf: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fsrun.adapters.snapshots.room._is_in_memory", lambda path: True)
+    left = [9_000]
+    monkeypatch.setattr("fsrun.adapters.snapshots.exporter.memory_left", lambda: left[0])
+    assert fsrun.snapshot({"a": torch.ones(1000)}, hf, 1) == "step_1"
+    assert run.flush(60)
+    left[0] = 4_050  # the copy has its memory, the file needs a little more than the tensor
+    assert fsrun.snapshot({"a": torch.ones(1000)}, hf, 2) is None
+    assert "bytes of memory are needed, 4050 are left" in warnings_of(caplog)[0]
+    left[0] = 5_000
+    assert fsrun.snapshot({"a": torch.ones(1000)}, hf, 3) == "step_3"
+
+
 def test_a_folder_that_does_not_answer_keeps_the_trainer_for_a_second_at_most(
     run: fsrun.Run, hf: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -166,20 +166,20 @@ class Exporter:
         return self._folders[directory]
 
     def _copy_for(self, wish: Wish, also: int) -> Copy:
-        """Memory for one copy: what was used before, or new."""
+        """Memory for one copy: what was used before, or new. ``also``: bytes of memory that the files will take."""
         layout = wish.layout
         for copy in list(self._free):
             with suppress(ValueError):
-                self._free.remove(copy)
                 if copy.layout is layout:
+                    _require_memory(also)
+                    self._free.remove(copy)
                     return copy
+                self._free.remove(copy)
                 self._made.remove(copy)  # of another model: given back to the system
         taken = sum(copy.layout.data_size for copy in self._made)
         if self._made and taken + layout.data_size > _SPARE:
             raise Refused("busy", "the last one is still being written")
-        left = memory_left()
-        if left is not None and layout.data_size + also > left:
-            raise Refused("memory", f"{layout.data_size + also} bytes of memory are needed, {left} are left")
+        _require_memory(layout.data_size + also)
         copy = wish.make()
         self._made.append(copy)
         return copy
@@ -257,6 +257,12 @@ class Exporter:
         if not flight.is_released:
             flight.is_released = True
             self._free.append(flight.copy)
+
+
+def _require_memory(size: int) -> None:
+    left = memory_left() if size else None
+    if left is not None and size > left:
+        raise Refused("memory", f"{size} bytes of memory are needed, {left} are left")
 
 
 def _files(flight: Flight) -> Iterator[tuple[str, Data]]:
