@@ -52,6 +52,7 @@ def alive(process: psutil.Process) -> bool:
 
 def test_a_killed_evaluator_leaves_nothing_and_the_next_goes_on_with_what_waits(tmp_path: Path) -> None:
     root = tmp_path / "runs"
+    root.mkdir()
     folders = [toymodel.save(tmp_path / f"model-{seed}", seed) for seed in range(2)]
     (tmp_path / "sums.jsonl").write_text(
         "".join(json.dumps({"prompt": f"{n} + {n} =", "label": str(2 * n)}) + "\n" for n in range(10))
