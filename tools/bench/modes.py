@@ -1,7 +1,7 @@
 """Rows about the places of an evaluation: the share of its time that a trainer loses with one every ten steps.
 
 A step is a wait, as for a GPU, so that evaluators beside it find the processors free. The engine is a stand-in that
-takes the time of two rounds of answers; a fleet and a function wait as long. What is left is what fsrun costs.
+takes the same time for each answer; what stands for a fleet and a function waits as long. What is left is what fsrun costs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ STEP = 0.2
 EVERY = 10
 PROMPTS = 2 * evaluating.CONCURRENCY
 DELAY = 0.5
-GENERATION = 2 * DELAY
+GENERATION = 3 * DELAY
+"""A token to see that the engine generates, then two rounds of answers."""
 MEGABYTES = 64
 MODES = {
     "engines": "training engines, rollouts paused",
