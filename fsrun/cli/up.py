@@ -14,6 +14,7 @@ from fsrun.cli.text import clean
 
 if TYPE_CHECKING:
     import socket
+    from types import FrameType
 
     from fsrun.web.server import Server
 
@@ -82,8 +83,14 @@ def command(root: str | None, port: int, host: str, wants_token: bool, no_daemon
 
 
 def _serve(server: Server, sockets: list[socket.socket]) -> int:
-    """Serve until a signal comes; returns the exit code: as that of the daemon, 0 after SIGTERM."""
-    signal.signal(signal.SIGHUP, server.handle_exit)
+    """Serve until a signal comes; returns the exit code: 0 after SIGTERM, as that of the daemon."""
+    hung_up = []
+
+    def hang_up(number: int, frame: FrameType | None) -> None:
+        hung_up.append(number)
+        server.handle_exit(number, frame)
+
+    signal.signal(signal.SIGHUP, hang_up)
     try:
         server.run(sockets)
     except KeyboardInterrupt:
@@ -91,7 +98,7 @@ def _serve(server: Server, sockets: list[socket.socket]) -> int:
     except SystemExit as stopped:
         # The server ends in order, then raises the signal again, which the command line has turned into this.
         return 0 if stopped.code == 128 + signal.SIGTERM else 1
-    return 0
+    return 128 + signal.SIGHUP if hung_up else 0
 
 
 def _existing(root: str) -> str:

@@ -1,0 +1,214 @@
+"""``fsrun up`` as a real process: page and daemon begin and end together, and what cannot be is one clear line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import build
+from support.command import fsrun
+from support.programs import PATIENCE, until
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "0123456789-abcdef_"
+
+
+class Up:
+    """A root and the ``fsrun up`` that were started on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.folder = folder / "runs", folder
+        build.run(self.root).session("main", 1)
+        (folder / "runtime").mkdir()
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self, *options: str, command: str = "up", **environ: str) -> subprocess.Popen[str]:
+        settings = os.environ | {"XDG_RUNTIME_DIR": str(self.folder / "runtime"), "PYTHONPATH": str(ROOT)} | environ
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fsrun", command, str(self.root), *options],
+            env=settings,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def serve(self, *options: str, **environ: str) -> tuple[subprocess.Popen[str], str]:
+        """A running one on a free port, and the address that it printed."""
+        process = self.start("--port", "0", *options, **environ)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert f"fsrun shows {self.root} on http://" in line, process.communicate(timeout=PATIENCE)
+        return process, line.split()[-1]
+
+    def daemon(self) -> int | None:
+        """Number of the process that watches the root, as it says itself."""
+        for path in (self.folder / "runtime").glob("fsrun/*.status.json"):
+            with contextlib.suppress(ValueError, OSError):
+                return int(json.loads(path.read_text())["pid"])
+        return None
+
+    def await_daemon(self, but: int = 0) -> int:
+        """The same, once there is one that is another than ``but``."""
+        until(lambda: self.daemon() not in (None, but))
+        return self.daemon() or 0
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    found = Up(tmp_path)
+    yield found
+    for process in found.processes:
+        process.kill()
+        process.communicate()
+
+
+def get(address: str, **headers: str) -> Any:
+    request = urllib.request.Request(address, headers=headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        return json.load(answer)
+
+
+def lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_page_and_daemon_end_with_a_signal(up: Up, number: signal.Signals, code: int) -> None:
+    process, address = up.serve()
+    daemon = up.await_daemon()
+    until(lambda: get(f"{address}api/info")["daemon"])
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == code
+    assert not lives(daemon)
+
+
+def test_the_daemon_ends_when_the_page_is_killed(up: Up) -> None:
+    process, _ = up.serve()
+    daemon = up.await_daemon()
+    process.kill()
+    process.wait()
+    until(lambda: not lives(daemon))
+
+
+def test_a_daemon_that_dies_is_started_again(up: Up) -> None:
+    _, address = up.serve()
+    first = up.await_daemon()
+    os.kill(first, signal.SIGKILL)
+    assert lives(up.await_daemon(but=first))
+    assert get(f"{address}api/info")["root"] == str(up.root)
+
+
+def test_a_daemon_that_runs_already_stays(up: Up) -> None:
+    other = up.start(command="daemon")
+    up.await_daemon()
+    process, address = up.serve()
+    assert process.stderr is not None
+    assert "a daemon of" in process.stderr.readline()
+    assert get(f"{address}api/info")["daemon"]["pid"] == other.pid
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+    assert other.poll() is None
+
+
+def test_without_a_daemon_there_is_none(up: Up) -> None:
+    process, address = up.serve("--no-daemon")
+    until(lambda: not get(f"{address}api/runs")["scanning"])
+    assert (get(f"{address}api/info")["daemon"], up.daemon()) == (None, None)
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+
+
+def test_nothing_is_written_below_the_root(up: Up) -> None:
+    before = {path: path.stat().st_mtime_ns for path in sorted(up.root.rglob("*"))}
+    process, address = up.serve("--no-daemon")
+    until(lambda: not get(f"{address}api/runs")["scanning"])
+    for tail in ("", "/tags", "/evals", "/media", "/tables", "/artifacts", "/environment", "/files"):
+        get(f"{address}api/runs/speech/big{tail}")
+    process.terminate()
+    process.wait(PATIENCE)
+    assert {path: path.stat().st_mtime_ns for path in sorted(up.root.rglob("*"))} == before
+
+
+def test_a_port_in_use_is_one_line_that_names_the_remedy(up: Up) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        process = up.start("--port", str(port))
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (3, "")
+    assert err == (
+        f"fsrun: port {port} of localhost is in use by another process; give another one, such as --port "
+        f"{port + 1}, or --port 0 for any that is free\n"
+    )
+    assert up.daemon() is None
+
+
+def test_beyond_this_machine_a_token_is_asked_for(up: Up) -> None:
+    _, address = up.serve("--no-daemon", "--host", "0.0.0.0")
+    place, _, token = address.partition("?token=")
+    assert len(token) >= 32
+    here = f"http://127.0.0.1:{place.rsplit(':', 1)[1].strip('/')}/"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        get(f"{here}api/info")
+    refused.value.close()
+    assert refused.value.code == 401
+    assert get(f"{here}api/info", Authorization=f"Bearer {token}")["root"] == str(up.root)
+
+
+def test_the_token_can_be_given_and_asked_for_here(up: Up) -> None:
+    _, address = up.serve("--no-daemon", "--token", FSRUN_TOKEN=TOKEN)
+    assert address.endswith(f"/?token={TOKEN}")
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with opener.open(address, timeout=PATIENCE) as answer:
+        assert "token" not in answer.url
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "token", ["short", "x" * 15, "with a blank in it", "ümlaut-ümlaut-ümlaut", "semi;colon;semi;colon"]
+)
+def test_a_token_that_cannot_be_one_is_refused(up: Up, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSRUN_TOKEN", token)
+    result = fsrun("up", up.root, "--port", "0", "--no-daemon")
+    assert result.exit_code == 2
+    assert "$FSRUN_TOKEN is to have 16" in result.stderr
+    assert token not in result.stderr
+
+
+def test_what_cannot_be_is_one_line(up: Up) -> None:
+    for arguments, code, said in (
+        ([up.root / "none"], 4, "no such folder"),
+        ([up.root, "--port", "65536"], 2, "65536"),
+        ([up.root, "--host", "203.0.113.1", "--port", "0"], 2, "is an address of this machine"),
+        ([up.root, "--host", "no.such.host.invalid", "--port", "0"], 2, "is an address of this machine"),
+    ):
+        result = fsrun("up", *arguments)
+        assert (result.exit_code, result.stdout) == (code, "")
+        assert said in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_without_the_extra_the_command_says_how_to_get_it(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("fsrun.web")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    result = fsrun("up", up.root)
+    assert (result.exit_code, result.stderr) == (2, "fsrun: the page needs uvicorn: pip install 'fsrun[web]'\n")
