@@ -67,7 +67,9 @@ class FleetSettings:
     start_limit: float = 1800.0
     """Seconds that an engine may take to start: large models and first compiles are slow."""
     answer_limit: float = 120.0
-    """Seconds to wait for a given engine that does not answer, and for the router."""
+    """Seconds to wait for a given engine that does not answer."""
+    router_limit: float = 120.0
+    """Seconds that the router may take to start, and to take in an engine."""
     patience: float = 60.0
     """Seconds that the first entry waits for engines that still start, once one of them serves."""
     load_limit: float = 900.0

@@ -271,7 +271,7 @@ class Supervision:
     async def _join(self, name: str) -> None:
         assert self._client is not None
         try:
-            await launch.join(self._router, self.urls[name], self.settings.answer_limit)
+            await launch.join(self._router, self.urls[name], self.settings.router_limit)
         except CallError:
             # The router's fault, not the engine's.
             if self.fleet.members[name].phase is Phase.JOINING:
@@ -303,7 +303,7 @@ class Supervision:
             variables = launch.environment(self.settings.environment, os.environ)
             await self.processes.start(ROUTER, command, variables)
             try:
-                await launch.router_up(self.processes, self._router, self.settings.answer_limit)
+                await launch.router_up(self.processes, self._router, self.settings.router_limit)
                 break
             except launch.Clash:
                 if tries + 1 == launch.CLASHES:
