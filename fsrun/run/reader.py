@@ -62,6 +62,12 @@ class RunReader:
     def __repr__(self) -> str:
         return f"RunReader({self.path!r})"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the state of the run as it is now."""
+        from fsrun.run.card import read_card
+
+        return read_card(self.path)
+
     @property
     def project(self) -> str:
         """The project's id, as it was given to ``init``."""

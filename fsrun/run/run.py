@@ -147,6 +147,14 @@ class Run(Recording):
         state = "open" if self.active else "quiet"
         return f"<fsrun.Run {self._where.path if self._where.run else '?'!r} job {self.job!r}, {state}>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the state of the run as its folder tells, or that this process is not the one."""
+        from fsrun.run.card import card, read_card
+
+        if self._where.run and self._live is not None:
+            return read_card(self._where.path)
+        return card(f"{self.project}/{self._where.run or '?'}", [("here", f"job {self.job!r}, quiet")], {})
+
     def __copy__(self) -> Self:
         return self
 
