@@ -1,7 +1,7 @@
 """Rows about the places of an evaluation: the share of its time that a trainer loses with one every ten steps.
 
 A step is a wait, as for a GPU, so that evaluators beside it find the processors free. The engine is a stand-in that
-takes the same time for each answer; what stands for a fleet and a function waits as long. What is left is what fsrun costs.
+takes the same time for each answer; what stands for a fleet and a function waits as long.
 """
 
 from __future__ import annotations
