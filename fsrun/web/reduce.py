@@ -1,0 +1,134 @@
+"""Long series made short enough to draw, without losing what stands out. Pure: arrays in, arrays out.
+
+Of each column of pixels its first, last, lowest and highest point stay (M4), so that a spike of one step among a
+million is drawn. A stretch without a number (NaN) stays a gap. Infinities have no place on an axis: they are told
+apart. Means are given beside it, for smoothing: points that were chosen for standing out say little about the middle.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from tsdownsample import M4Downsampler
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+LEAST, MOST = 16, 20_000
+"""How many points may be asked for."""
+_TOLD = 200
+"""So many places without a finite number are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Averages of stretches of a series: at ``x``, of ``n`` points each."""
+
+    x: Array
+    y: Array
+    n: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What is drawn of a series. ``y`` is NaN where a line is to be interrupted."""
+
+    x: Array
+    y: Array
+    picked: Array
+    """Place of each point in the series; -1 where a point only interrupts."""
+    count: int
+    """Points that the series has."""
+    reduced: bool
+    special: list[tuple[float, str]] = field(default_factory=list)
+    """Where it is no finite number, and what it is: ``NaN``, ``Infinity``, ``-Infinity``."""
+    specials: int = 0
+    """How many there are; ``special`` names some."""
+    means: Means | None = None
+
+
+def word(value: float) -> float | str:
+    """A number as JSON can say it: itself, or the word that stands for it."""
+    if math.isfinite(value):
+        return float(value)
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def in_range(x: Array, start: float | None, stop: float | None) -> tuple[int, int]:
+    """First and last+1 of the points between two values, with one more on either side: lines go on to the edge."""
+    first = 0 if start is None else max(0, int(np.searchsorted(x, start, "left")) - 1)
+    last = len(x) if stop is None else min(len(x), int(np.searchsorted(x, stop, "right")) + 1)
+    return first, max(first, last)
+
+
+def reduce(x: Array, y: Array, points: int) -> Reduced:
+    """At most about ``points`` points of a series. ``x``: never falling, finite."""
+    count = len(x)
+    finite = np.isfinite(y)
+    plain = bool(finite.all())
+    special: list[tuple[float, str]] = []
+    odd = np.empty(0, np.int64)
+    if not plain:
+        odd = np.flatnonzero(~finite)
+        special = [(float(x[at]), str(word(float(y[at])))) for at in _some(odd, y)]
+    if count <= points:
+        drawn = y if plain else np.where(finite, y, np.nan)
+        return Reduced(x, drawn, np.arange(count), count, False, special, len(odd))
+    places = np.arange(count) if plain else np.flatnonzero(finite)
+    chosen = places
+    if len(places) > points:
+        # Of equal width in x, as the pixels are.
+        kept_x, values = (x, y) if plain else (x[places], np.ascontiguousarray(y[places]))
+        offsets = kept_x.astype(np.float64) - float(kept_x[0])
+        chosen = places[_m4(offsets, values, max(LEAST, points // 4 * 4))]
+    means = _means(x[places], y[places], max(LEAST, points // 2)) if len(places) else None
+    if plain:
+        return Reduced(x[chosen], y[chosen], chosen, count, True, means=means)
+    picked, drawn_x, drawn_y = _with_gaps(x, y, chosen, odd, points)
+    return Reduced(drawn_x, drawn_y, picked, count, True, special, len(odd), means)
+
+
+def _m4(x: Array, y: Array, points: int) -> Array:
+    if x[-1] <= 0.0:
+        return np.unique(M4Downsampler().downsample(y, n_out=points))
+    return np.unique(M4Downsampler().downsample(x, y, n_out=points))
+
+
+def _some(odd: Array, y: Array) -> list[int]:
+    """Some places without a finite number: infinities first, since they are seldom, then spread over all."""
+    parts = [part for part in (odd[np.isinf(y[odd])], odd[np.isnan(y[odd])]) if len(part)]
+    chosen = [part[_spread(len(part), _TOLD)] for part in parts]
+    return sorted(np.concatenate(chosen).tolist()) if chosen else []
+
+
+def _spread(count: int, most: int) -> Array:
+    """At most so many places of ``count``, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, most).astype(np.int64))
+
+
+def _with_gaps(x: Array, y: Array, chosen: Array, odd: Array, points: int) -> tuple[Array, Array, Array]:
+    """The chosen points, and one that interrupts wherever there is no number between two of them."""
+    edges = np.searchsorted(odd, chosen)
+    before = np.concatenate(([0], edges))
+    after = np.concatenate((edges, [len(odd)]))
+    gaps = np.flatnonzero(after > before)
+    if len(gaps) > points:
+        gaps = gaps[_spread(len(gaps), points)]
+    first = odd[before[gaps]]
+    picked = np.concatenate((chosen, np.full(len(first), -1, np.int64)))
+    places = np.concatenate((chosen, first))
+    order = np.argsort(places, kind="stable")
+    values = np.where(picked < 0, np.nan, y[places])
+    return picked[order], x[places][order], values[order]
+
+
+def _means(x: Array, y: Array, bins: int) -> Means:
+    count = len(x)
+    starts = np.unique(np.linspace(0, count, min(bins, count) + 1).astype(np.int64)[:-1])
+    n = np.diff(np.append(starts, count))
+    # From the first one on, so that times of 1.7e9 s keep their fractions.
+    mean_x = float(x[0]) + np.add.reduceat(x.astype(np.float64) - float(x[0]), starts) / n
+    with np.errstate(over="ignore"):
+        return Means(mean_x, np.add.reduceat(y, starts) / n, n)

@@ -1,0 +1,85 @@
+"""What is drawn of a long series."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsrun.web.reduce import in_range, reduce, word
+
+NUMBERS = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([float("nan"), float("inf"), float("-inf")]))
+
+
+@pytest.mark.property
+@given(values=st.lists(NUMBERS, max_size=400), points=st.integers(16, 64), gap=st.integers(1, 10**12))
+def test_extremes_ends_gaps_and_infinities_stay(values: list[float], points: int, gap: int) -> None:
+    x = np.arange(len(values)) * gap
+    y = np.array(values, np.float64)
+    finite = y[np.isfinite(y)]
+    found = reduce(x, y, points)
+    drawn = found.y[np.isfinite(found.y)]
+    assert found.count == len(values)
+    assert (
+        len(found.x)
+        == len(found.y)
+        == len(found.picked)
+        <= max(len(values) if len(values) <= points else 0, 2 * points)
+    )
+    assert (np.diff(found.x) >= 0).all()
+    assert not np.isinf(found.y).any()
+    assert found.specials == len(values) - len(finite)
+    if len(finite):
+        assert (drawn.min(), drawn.max()) == (finite.min(), finite.max())
+        assert (drawn[0], drawn[-1]) == (finite[0], finite[-1])
+    if len(finite) < len(values):
+        assert np.isnan(found.y).any()
+        assert found.special
+    real = found.picked[found.picked >= 0]
+    assert (found.x[found.picked >= 0] == x[real]).all()
+    if found.means is not None:
+        assert found.means.n.sum() == len(finite)
+
+
+def test_a_spike_of_one_step_among_a_million_stays() -> None:
+    y = np.zeros(1_000_000)
+    y[345_678], y[345_679] = 9.0, -9.0
+    found = reduce(np.arange(1_000_000), y, 1000)
+    assert {9.0, -9.0} <= set(found.y)
+    assert len(found.x) <= 1000
+
+
+def test_a_missing_number_among_a_million_interrupts_the_line() -> None:
+    y = np.zeros(1_000_000)
+    y[345_678] = np.nan
+    found = reduce(np.arange(1_000_000), y, 1000)
+    assert found.x[np.isnan(found.y)].tolist() == [345_678]
+
+
+def test_means_are_of_all_points_and_not_of_those_that_stand_out() -> None:
+    y = np.tile([0.0, 0.0, 0.0, 1.0], 10_000)
+    means = reduce(np.arange(40_000), y, 400).means
+    assert means is not None
+    assert np.average(means.y, weights=means.n) == pytest.approx(0.25)
+    assert means.n.sum() == 40_000
+
+
+def test_points_that_all_share_one_x_are_reduced_too() -> None:
+    found = reduce(np.zeros(1000), np.arange(1000.0), 100)
+    assert (found.y.min(), found.y.max()) == (0.0, 999.0)
+    assert len(found.x) <= 100
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "wanted"),
+    [(None, None, (0, 5)), (2, 2, (1, 4)), (2.5, 2.6, (2, 4)), (9, None, (4, 5)), (None, -1, (0, 1))],
+)
+def test_a_range_has_a_neighbour_on_either_side(
+    start: float | None, stop: float | None, wanted: tuple[int, int]
+) -> None:
+    assert in_range(np.arange(5), start, stop) == wanted
+
+
+def test_numbers_that_json_lacks_are_words() -> None:
+    assert [word(v) for v in (1.5, float("nan"), float("inf"), float("-inf"))] == [1.5, "NaN", "Infinity", "-Infinity"]
