@@ -63,6 +63,7 @@ def _download() -> bytes:
     with tempfile.TemporaryDirectory(prefix="fsrun-npm-") as folder:
         # --ignore-scripts: nothing of the package is run. A folder of its own: no package.json is looked at.
         command = [npm, "pack", PACKAGE, "--ignore-scripts", "--silent", f"--pack-destination={folder}"]
+        command += ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=30000"]
         try:
             done = subprocess.run(
                 command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False
