@@ -94,6 +94,13 @@ def evaluate(fleet: FleetEvaluator, folder: Path, *, long: bool = False) -> Resu
     return result
 
 
+def both_serve(fleet: FleetEvaluator, folder: Path) -> None:
+    """Evaluate until both engines take part: one that was lost starts while the other goes on."""
+    until = time.monotonic() + 240
+    while len(evaluate(fleet, folder).engine["engines"]) < 2:
+        assert time.monotonic() < until, "an engine did not come back"
+
+
 def answers(result: Result) -> list[str]:
     rows = sorted(result.samples.to_pylist(), key=lambda row: (row["set"], row["row"], row["sample"]))
     return [row["answer"] for row in rows]
@@ -256,6 +263,7 @@ def test_a_router_that_is_killed_is_replaced_while_prompts_wait(fleet: FleetEval
 
 
 def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(fleet: FleetEvaluator, models: list[Path]) -> None:
+    both_serve(fleet, models[0])
     expected = answers(evaluate(fleet, models[0], long=True))
     with When(fleet, "engine-0", lambda: os.kill(scheduler(fleet, "engine-0"), signal.SIGKILL)):
         result = evaluate(fleet, models[0], long=True)
@@ -266,6 +274,7 @@ def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(fleet: Flee
 def test_an_engine_whose_weights_somebody_changes_meanwhile_is_replaced_and_none_of_its_answers_counts(
     fleet: FleetEvaluator, models: list[Path]
 ) -> None:
+    both_serve(fleet, models[0])
     expected = answers(evaluate(fleet, models[0], long=True))
 
     def change() -> None:
@@ -281,7 +290,7 @@ def test_an_engine_whose_weights_somebody_changes_meanwhile_is_replaced_and_none
 def test_a_snapshot_that_ends_an_engine_fails_alone(
     fleet: FleetEvaluator, models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate(fleet, models[0])
+    both_serve(fleet, models[0])
     copy = tmp_path / "model"
     shutil.copytree(models[1], copy)
     inspect = loading.inspect
