@@ -22,18 +22,22 @@ from fsrun.adapters.fleet import loading
 from fsrun.adapters.fleet.loading import Snapshot
 from fsrun.adapters.fleet.processes import Processes
 from fsrun.adapters.fleet.settings import ROUTERS, FleetSettings, python_of
-from fsrun.adapters.fleet.states import Phase, Target
+from fsrun.adapters.fleet.states import Phase
+from fsrun.adapters.fleet.states import Target as Weights
 from fsrun.adapters.fleet.supervision import Supervision
-from fsrun.adapters.generation import HttpTarget
+from fsrun.adapters.generation import Answer, Ask, HttpTarget, Served, Target
 from fsrun.adapters.gradings import Gradings
 from fsrun.adapters.http import Client, needed
 from fsrun.adapters.plan import EvalPlan
 from fsrun.core.errors import UsageError
+from fsrun.core.tally import FAILED
 from fsrun.disk.identity import new_token
 
 T = TypeVar("T")
 _CONNECTIONS = 64
 _SUSPECTS = 1000
+_PAUSE, _LONGEST_PAUSE = 0.25, 4.0
+"""Seconds between two tries of a prompt that other weights answered."""
 _PACKAGES = {"sglang-router": ("sglang_router", "sglang-router"), "smg": ("smg", "smg")}
 _LOOK_UP = """
 import importlib.metadata, importlib.util, json, sys
@@ -48,6 +52,31 @@ for module, package in (("sglang", "sglang"), *[item.split("=") for item in sys.
         versions[package] = "unknown"
 print(json.dumps(versions))
 """
+
+
+class OneVersion:
+    """Prompts to a fleet, asked again while answers come from other weights, until that engine is out of the router."""
+
+    def __init__(self, target: Target, version: str, limit: float = 120.0) -> None:
+        self.target = target
+        self.version = version
+        self.limit = limit
+
+    async def generate(self, ask: Ask) -> Answer:
+        """An answer of this version; after ``limit`` seconds the one that there is."""
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + self.limit, _PAUSE
+        while True:
+            answer = await self.target.generate(ask)
+            right = answer.finish in FAILED or answer.weight_versions == (self.version,)
+            if right or loop.time() >= until:
+                return answer
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def served(self) -> list[Served]:
+        """The engines behind it."""
+        return await self.target.served()
 
 
 class FleetEvaluator:
@@ -140,7 +169,7 @@ class FleetEvaluator:
         own = await asyncio.to_thread(self._tokenizers.get, self.plan.tokenizer or request.path)
         key = (request.run, request.entry)
         version = loading.version_of(request, self.session)
-        fleet.aim(Target(version, request.path, fresh=snapshot.another, suspect=key in self._suspects))
+        fleet.aim(Weights(version, request.path, fresh=snapshot.another, suspect=key in self._suspects))
         async with Client(_CONNECTIONS, self.api_key) as client:
             ready = asyncio.Event()
             keeping = asyncio.create_task(supervision.run(client, ready, cold))
@@ -169,7 +198,7 @@ class FleetEvaluator:
             retry_for=patience,
             api_key=self.api_key,
         ) as target:
-            return await measure.measure(plan, target, own, expected_version=version)
+            return await measure.measure(plan, OneVersion(target, version), own, expected_version=version)
 
     def _facts(self, version: str) -> dict[str, Any]:
         fleet, settings = self.supervision.fleet, self.settings

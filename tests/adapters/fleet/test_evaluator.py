@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from fsrun.adapters.evaluation import EvaluationError
-from fsrun.adapters.fleet.evaluator import FleetEvaluator
+from fsrun.adapters.fleet.evaluator import FleetEvaluator, OneVersion
 from fsrun.adapters.fleet.states import Phase
+from fsrun.adapters.generation import Answer, Ask, Served
 from fsrun.core.errors import UsageError
 
 from .conftest import ROWS, request
@@ -222,6 +224,28 @@ def test_twenty_loads_in_a_row_leave_as_many_processes_as_one(fleet: Fleets, sna
     assert scores == [1.0, 0.0] * 10
     assert pids(one) == started
     assert all(member.phase is Phase.SERVING for member in one.supervision.fleet.members.values())
+
+
+class Mixed:
+    """Answers with the versions of a list, then with the last of them."""
+
+    def __init__(self, *versions: str) -> None:
+        self.versions = list(versions)
+
+    async def generate(self, ask: Ask) -> Answer:
+        version = self.versions.pop(0) if len(self.versions) > 1 else self.versions[0]
+        return Answer(text=version, weight_versions=(version,))
+
+    async def served(self) -> list[Served]:
+        return []
+
+
+def test_what_other_weights_answered_is_asked_again_until_the_right_ones_answer() -> None:
+    ask = Ask([1], {})
+    right = OneVersion(Mixed("theirs", "theirs", "ours"), "ours")
+    assert asyncio.run(right.generate(ask)).text == "ours"
+    never = OneVersion(Mixed("theirs"), "ours", limit=0.3)
+    assert asyncio.run(never.generate(ask)).text == "theirs"
 
 
 def test_unexpected_errors_are_outcomes(fleet: Fleets, snapshot: Snapshots, monkeypatch: pytest.MonkeyPatch) -> None:
