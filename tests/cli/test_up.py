@@ -32,13 +32,15 @@ class Up:
         self.root, self.folder = folder / "runs", folder
         build.run(self.root).session("main", 1)
         (folder / "runtime").mkdir()
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[subprocess.Popen[Any]] = []
+
+    def environ(self) -> dict[str, str]:
+        return os.environ | {"XDG_RUNTIME_DIR": str(self.folder / "runtime"), "PYTHONPATH": str(ROOT)}
 
     def start(self, *options: str, command: str = "up", **environ: str) -> subprocess.Popen[str]:
-        settings = os.environ | {"XDG_RUNTIME_DIR": str(self.folder / "runtime"), "PYTHONPATH": str(ROOT)} | environ
         process = subprocess.Popen(
             [sys.executable, "-m", "fsrun", command, str(self.root), *options],
-            env=settings,
+            env=self.environ() | environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -77,6 +79,13 @@ def up(tmp_path: Path) -> Iterator[Up]:
         process.communicate()
 
 
+JOBS = """
+import sys, time, fsrun
+run = fsrun.init("speech", run_id="live", job=sys.argv[2], root=sys.argv[1], wait=60.0)
+run.add_scalar({"a": 1.0}, step=7); run.flush(); time.sleep(600)
+"""
+
+
 def get(address: str, **headers: str) -> Any:
     request = urllib.request.Request(address, headers=headers)
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
@@ -89,6 +98,28 @@ def lives(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+def test_a_job_is_shown_as_it_begins_logs_and_is_killed(up: Up) -> None:
+    _, address = up.serve("--no-daemon")
+    jobs = {}
+    for name in ("main", "eval"):
+        jobs[name] = subprocess.Popen([sys.executable, "-c", JOBS, str(up.root), name], env=up.environ())
+        up.processes.append(jobs[name])
+
+    def row() -> dict[str, Any]:
+        rows = {row["key"]: row for row in get(f"{address}api/runs")["runs"]}
+        return dict(rows.get("speech/live", {"jobs": []}))
+
+    def statuses() -> list[tuple[str, str, bool]]:
+        return [(job["job"], job["status"], job["silent_s"] is not None) for job in row()["jobs"]]
+
+    until(lambda: statuses() == [("main", "running", True), ("eval", "running", True)])
+    until(lambda: [job["step"] for job in row()["jobs"]] == [7, 7])
+    assert row()["summary"] == {"a": 1.0}
+    jobs["eval"].kill()
+    jobs["eval"].wait()
+    until(lambda: statuses() == [("main", "running", True), ("eval", "crashed", True)])
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
