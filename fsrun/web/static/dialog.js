@@ -1,0 +1,28 @@
+// A window over the page. The browser's own dialog: it holds the focus, Escape closes it, the focus goes back.
+
+import { h } from "./dom.js";
+
+/** Open a dialog. Returns a function that closes it. `closed` is called once it is. */
+export function open(title, children, { closed, wide = false } = {}) {
+  const element = h(
+    "dialog",
+    { class: ["dialog", wide && "dialog-wide"], "aria-label": title },
+    h(
+      "header",
+      { class: "dialog-head" },
+      h("h2", null, title),
+      h("button", { class: "button quiet", type: "button", "aria-label": "Close", onclick: () => element.close() }, "✕"),
+    ),
+    h("div", { class: "dialog-body" }, children),
+  );
+  element.addEventListener("click", (event) => {
+    if (event.target === element) element.close();
+  });
+  element.addEventListener("close", () => {
+    element.remove();
+    closed?.();
+  });
+  document.body.append(element);
+  element.showModal();
+  return () => element.close();
+}
