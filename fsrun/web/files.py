@@ -27,7 +27,9 @@ from fsrun.web.query import Query
 POLICY = (
     "sandbox; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 )
-"""Of every file: no script, no form, no origin; a browser's own page around a film or a picture has styles."""
+"""Of a file: no script, no form, no origin; a browser's own page around a picture has styles."""
+FILM_POLICY = POLICY.removeprefix("sandbox; ")
+"""Of sound and film: the browser's own page around one asks for parts of it, which a page without origin may not."""
 _TEXT = "text/plain; charset=utf-8"
 _TEXTS = "cfg conf csv diff end err ini json jsonl lock log md out patch rst toml tsv txt yaml yml"
 _PICTURES = {"jpg": "image/jpeg", "jpeg": "image/jpeg", "png": "image/png", "gif": "image/gif", "webp": "image/webp"}
@@ -37,6 +39,7 @@ _SOUNDS |= {"flac": "audio/flac", "m4a": "audio/mp4", "aac": "audio/aac"}
 _FILMS = {"mp4": "video/mp4", "m4v": "video/mp4", "webm": "video/webm", "ogv": "video/ogg", "mov": "video/quicktime"}
 SHOWN: dict[str, str] = {**dict.fromkeys(_TEXTS.split(), _TEXT), **_PICTURES, **_SOUNDS, **_FILMS}
 """Suffix -> content type of what a browser may show. SVG and HTML are not among them: both may hold scripts."""
+_PLAYED = ("audio/", "video/")
 _DOWNLOAD = "application/octet-stream"
 _CHUNK = 1 << 18
 _LISTED = 1000
@@ -86,7 +89,8 @@ def serve(request: Request, run_path: str) -> Response:
         tag = f'"{facts.st_ino:x}-{facts.st_size:x}-{facts.st_mtime_ns:x}"'
         headers = {"ETag": tag, "Cache-Control": "no-cache", "Accept-Ranges": "bytes"}
         headers |= {"Last-Modified": formatdate(facts.st_mtime, usegmt=True)}
-        headers |= {"Content-Security-Policy": POLICY, "Content-Disposition": _disposition(path, request)}
+        headers |= {"Content-Security-Policy": FILM_POLICY if _kind_of(path).startswith(_PLAYED) else POLICY}
+        headers["Content-Disposition"] = _disposition(path, request)
         if request.headers.get("if-none-match") == tag:
             os.close(descriptor)
             return Response(status_code=304, headers=headers)

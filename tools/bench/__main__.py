@@ -26,6 +26,7 @@ import reading
 import sharing
 import snapshots
 import starting
+import viewing
 from rows import Row, Settings, facts, markdown, renew
 
 import daemon
@@ -38,6 +39,7 @@ GROUPS = {
     "import": starting.measure,
     "calls": calls.measure,
     "daemon": daemon.measure,
+    "viewer": viewing.measure,
     "eval": evaluating.measure,
     "snapshot": snapshots.measure,
     "modes": modes.measure,
