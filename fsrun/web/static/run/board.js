@@ -101,11 +101,11 @@ function entry(run, found, lane, item) {
   return h(
     "button",
     { type: "button", class: ["entry", `is-${lane}`], dataset: { entry: item.entry }, onclick: () => details(run, found, item) },
-    h("span", { class: "entry-head" }, h("span", { class: "entry-name", title: item.entry }, isBest && h("span", { class: "star", role: "img", "aria-label": "best" }, "★ "), item.entry), score !== undefined && h("span", { class: "entry-score" }, number(score))),
-    h("span", { class: "entry-facts" }, facts.join(" · ")),
-    (who || item.since) && h("span", { class: "entry-facts" }, h("br"), who, who && item.since && ", ", item.since && h("span", { dataset: { since: item.since } }, ago(item.since))),
+    h("span", { class: "entry-name", title: item.entry }, isBest && h("span", { class: "star", role: "img", "aria-label": "best" }, "★ "), item.entry),
+    h("span", { class: "entry-head" }, h("span", { class: "entry-facts" }, facts.join(" · ")), score !== undefined && h("span", { class: "entry-score" }, number(score))),
+    (who || item.since) && h("span", { class: "entry-facts" }, who, who && item.since && ", ", item.since && h("span", { dataset: { since: item.since } }, ago(item.since))),
     lane === "failed" && error && h("span", { class: "entry-error" }, error),
-    lane === "skipped" && item.reason && h("span", { class: "entry-facts" }, h("br"), item.reason),
+    lane === "skipped" && item.reason && h("span", { class: "entry-facts" }, item.reason),
   );
 }
 

@@ -56,7 +56,7 @@ function errors(state, open) {
       { class: "panel panel-wide panel-bad" },
       h("h2", null, job.job, " ", badge(job.status)),
       h("p", { class: "mono" }, last),
-      job.reason && job.reason !== last && h("p", { class: "faint" }, job.reason),
+      h("p", { class: "faint" }, [job.reason !== last && job.reason, job.host && `on ${job.host}`, job.pid !== null && `process ${job.pid}`, job.step !== null && `step ${count(job.step)}`, job.ended && `ended ${time(job.ended)}`, job.exit_code !== null && `exit code ${job.exit_code}`].filter(Boolean).join(", ")),
       lines && h("details", { dataset: { name: job.job }, open: open.has(job.job) }, h("summary", null, "Traceback"), h("pre", { class: "trace", tabIndex: 0 }, lines)),
     );
   });

@@ -218,6 +218,7 @@ class Page {
   _setGroup(id) {
     this.group = id;
     this.closed.clear();
+    this.table.element.scrollTop = 0;
     setParams({ group: id });
     this._remember();
     this._paint();
