@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from fsrun.adapters import child
+from fsrun.web.site import daemon_of
 
 RESTARTS = 3
 """How often one that dies is started again."""
@@ -58,6 +59,10 @@ class Companion:
         self._thread.join(_GRACE)
 
     def _keep(self) -> None:
+        there = daemon_of(self._root)
+        if there is not None:
+            self._say(f"a daemon runs on this host already (process {there['pid']}); the page goes on with that one")
+            return
         for left in range(RESTARTS, -1, -1):
             try:
                 process = self._start()
@@ -68,10 +73,7 @@ class Companion:
                 return
             status = process.wait()
             self._let_go()
-            if self._over.is_set():
-                return
-            if status == _HELD:
-                self._say(f"a daemon of {self._root} runs on this host already; the page goes on with that one")
+            if self._over.is_set() or status == _HELD:  # of which it has said itself that another one has the root
                 return
             again = "is started again" if left else f"is not started again; start it by: fsrun daemon {self._root}"
             self._say(f"the daemon ended with {child.ending(status)} and {again}")
