@@ -139,14 +139,22 @@ def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
     Its keys: run, jobs, queue, best, evals, evaluation (what evaluating cost), recorded, environment.
     Raises ``NotFoundError`` where ``path`` is no run.
     """
+    state = inspect_now(fs, path, read_evals(fs, path), now_ns=now_ns)
+    return state | inspect_logs(fs, path, state)
+
+
+def inspect_now(fs: FileSystem, path: str, evals: list[dict[str, Any]], *, now_ns: int) -> dict[str, Any]:
+    """The part of it that is cheap and changes: run, jobs, queue, best, and ``evals`` as they were given."""
     run = read_run(fs, path, now_ns=now_ns)
     jobs = run.pop("jobs")
-    queue = read_queue(fs, run)
-    evals = read_evals(fs, path)
-    state = {"run": run, "jobs": jobs, "queue": queue, "best": read_best(fs, path, evals), "evals": evals}
+    return {"run": run, "jobs": jobs, "queue": read_queue(fs, run), "best": read_best(fs, path, evals), "evals": evals}
+
+
+def inspect_logs(fs: FileSystem, path: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The rest, for which logs are read: evaluation, recorded, environment."""
     environment = read_environment(fs, path, MAIN) or None
-    state |= {
-        "evaluation": read_evaluation(fs, path, run["summary"], evals, environment),
+    return {
+        "evaluation": read_evaluation(fs, path, state["run"]["summary"], state["evals"], environment),
         "recorded": read_recorded(fs, path),
+        "environment": environment,
     }
-    return state | {"environment": environment}

@@ -49,12 +49,7 @@ class Board:
 
     def board(self, run_path: str) -> dict[str, Any]:
         """The object of ``/api/runs/RUN/evals``. Raises ``OSError`` where the run cannot be listed."""
-        with self._lock:
-            known = self._known.setdefault(run_path, _Known())
-            self._known.move_to_end(run_path)
-            while len(self._known) > _RUNS:
-                self._known.popitem(last=False)
-        fs = self._fs
+        fs, known = self._fs, self._known_of(run_path)
         chains = read_chains(fs.names(f"{run_path}/{layout.JOBS}"))
         evals = self._evals(run_path, known)
         session = chains.get(MAIN, (1, False))[0]
@@ -84,6 +79,18 @@ class Board:
                 **_ended(evals[-_OUTCOMES:], places, best, set(state.failed)),
             },
         }
+
+    def evals(self, run_path: str) -> list[dict[str, Any]]:
+        """All outcomes of a run, as ``inspect.read_evals`` gives them."""
+        return self._evals(run_path, self._known_of(run_path))
+
+    def _known_of(self, run_path: str) -> _Known:
+        with self._lock:
+            known = self._known.setdefault(run_path, _Known())
+            self._known.move_to_end(run_path)
+            while len(self._known) > _RUNS:
+                self._known.popitem(last=False)
+            return known
 
     def _evals(self, run_path: str, known: _Known) -> list[dict[str, Any]]:
         names = [name for name in names_in(self._fs, f"{run_path}/{layout.EVALS}") if layout.parse_outcome_name(name)]

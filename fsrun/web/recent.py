@@ -12,8 +12,6 @@ from fsrun.disk.clock import Clock, SystemClock
 
 _KEPT = 32
 _LEAST = 0.5
-_SHARE = 4.0
-"""An answer is given again for so many times as long as it took to make: at most a fifth of a core goes into it."""
 
 
 @dataclass(slots=True)
@@ -24,9 +22,13 @@ class _Made:
 
 
 class Recent:
-    """The last answers, by key. Called from several threads; one makes an answer, the others wait for it."""
+    """The last answers, by key. Called from several threads; one makes an answer, the others wait for it.
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    ``share``: of the time that one core may spend on making one answer again and again.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, share: float = 0.2) -> None:
+        self._again = 1 / share - 1
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._made: OrderedDict[str, _Made] = OrderedDict()
@@ -43,5 +45,5 @@ class Recent:
             if began >= made.until:
                 made.value = make()
                 ended = self._clock.monotonic()
-                made.until = ended + max(_LEAST, _SHARE * (ended - began))
+                made.until = ended + max(_LEAST, self._again * (ended - began))
             return made.value

@@ -12,7 +12,7 @@ from fsrun.core.timing import STATUS_INTERVAL
 from fsrun.daemon.status import read_all
 from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.disk.locks import runtime_folder
-from fsrun.run.inspect import inspect_run
+from fsrun.run.inspect import inspect_logs, inspect_now
 from fsrun.web.board import Board
 from fsrun.web.catalog import Catalog
 from fsrun.web.content import Content
@@ -34,7 +34,7 @@ class Site:
         self.series = Series(self.fs)
         self.content = Content(self.fs)
         self._board = Board(self.fs)
-        self._shown, self._boards = Recent(), Recent()
+        self._shown, self._boards, self._read = Recent(), Recent(), Recent(share=0.05)
 
     def start(self) -> None:
         """Begin to scan the root."""
@@ -45,9 +45,16 @@ class Site:
         self.catalog.stop()
 
     def show(self, run_path: str) -> dict[str, Any]:
-        """The object of ``/api/runs/RUN``: that of ``fsrun show --json``. Raises as ``inspect_run`` does."""
-        found = self._shown.get(run_path, lambda: inspect_run(self.fs, run_path, now_ns=time.time_ns()))
-        return dict(found)
+        """The object of ``/api/runs/RUN``: that of ``fsrun show --json``. Raises as ``inspect_run`` does.
+
+        What takes reading whole logs is made anew less often than the rest.
+        """
+
+        def now() -> dict[str, Any]:
+            return inspect_now(self.fs, run_path, self._board.evals(run_path), now_ns=time.time_ns())
+
+        state = self._shown.get(run_path, now)
+        return {**state, **self._read.get(run_path, lambda: inspect_logs(self.fs, run_path, state))}
 
     def evals(self, run_path: str) -> dict[str, Any]:
         """The object of ``/api/runs/RUN/evals``. Raises ``OSError``."""
