@@ -210,7 +210,7 @@ def test_a_given_engine_of_another_model_is_refused(fleet: Fleets, snapshot: Sna
 
 
 def test_a_given_engine_that_is_gone_fails_the_attempt_with_its_url(fleet: Fleets, snapshot: Snapshots) -> None:
-    ours = fleet(urls=("http://127.0.0.1:9",), answer_limit=0.5)
+    ours = fleet(urls=("http://127.0.0.1:9",), answer_limit=4.0)
     with pytest.raises(EvaluationError, match=r"http://127\.0\.0\.1:9"):
         ours.evaluate(request(snapshot("b", "7")))
 
