@@ -24,7 +24,7 @@ _TOLD = 200
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Averages of stretches of a series: at ``x``, of ``n`` points each."""
+    """Averages of stretches of a series: at ``x``, of ``n`` points each. NaN, of 0, where the line is interrupted."""
 
     x: Array
     y: Array
@@ -64,7 +64,7 @@ def in_range(x: Array, start: float | None, stop: float | None) -> tuple[int, in
 
 
 def reduce(x: Array, y: Array, points: int) -> Reduced:
-    """At most about ``points`` points of a series. ``x``: never falling, finite."""
+    """At most about ``points`` points of a series. ``x``: finite and never falling; rising where it is of integers."""
     count = len(x)
     finite = np.isfinite(y)
     plain = bool(finite.all())
@@ -79,11 +79,8 @@ def reduce(x: Array, y: Array, points: int) -> Reduced:
     places = np.arange(count) if plain else np.flatnonzero(finite)
     chosen = places
     if len(places) > points:
-        # Of equal width in x, as the pixels are.
-        kept_x, values = (x, y) if plain else (x[places], np.ascontiguousarray(y[places]))
-        offsets = kept_x.astype(np.float64) - float(kept_x[0])
-        chosen = places[_m4(offsets, values, max(LEAST, points // 4 * 4))]
-    means = _means(x[places], y[places], max(LEAST, points // 2)) if len(places) else None
+        chosen = places[_m4(x if plain else x[places], y if plain else y[places], max(LEAST, points // 4 * 4))]
+    means = _means(x, y, places, max(LEAST, points // 2)) if len(places) else None
     if plain:
         return Reduced(x[chosen], y[chosen], chosen, count, True, means=means)
     picked, drawn_x, drawn_y = _with_gaps(x, y, chosen, odd, points)
@@ -91,9 +88,15 @@ def reduce(x: Array, y: Array, points: int) -> Reduced:
 
 
 def _m4(x: Array, y: Array, points: int) -> Array:
-    if x[-1] <= 0.0:
+    """Places of the points that stay: of columns of equal width in x, as those of the pixels are."""
+    if _is_even(x) or x[-1] <= x[0]:
         return np.unique(M4Downsampler().downsample(y, n_out=points))
-    return np.unique(M4Downsampler().downsample(x, y, n_out=points))
+    return np.unique(M4Downsampler().downsample(x.astype(np.float64) - float(x[0]), y, n_out=points))
+
+
+def _is_even(x: Array) -> bool:
+    """Whether these are steps without a hole, as they nearly always are. Holds for steps alone, which rise."""
+    return x.dtype.kind == "i" and int(x[-1]) - int(x[0]) == len(x) - 1
 
 
 def _some(odd: Array, y: Array) -> list[int]:
@@ -124,11 +127,26 @@ def _with_gaps(x: Array, y: Array, chosen: Array, odd: Array, points: int) -> tu
     return picked[order], x[places][order], values[order]
 
 
-def _means(x: Array, y: Array, bins: int) -> Means:
-    count = len(x)
-    starts = np.unique(np.linspace(0, count, min(bins, count) + 1).astype(np.int64)[:-1])
+def _means(x: Array, y: Array, places: Array, bins: int) -> Means:
+    """Averages of the points at ``places``; where more is missing than one of them is wide, the line is interrupted."""
+    count = len(places)
+    bins = min(bins, count)
+    gaps = np.empty(0, np.int64)
+    if count < len(y):
+        x, y = x[places], y[places]
+        gaps = np.flatnonzero(np.diff(places) > max(1, count // bins)) + 1
+    starts = np.unique(np.concatenate((np.linspace(0, count, bins + 1).astype(np.int64)[:-1], gaps)))
     n = np.diff(np.append(starts, count))
-    # From the first one on, so that times of 1.7e9 s keep their fractions.
-    mean_x = float(x[0]) + np.add.reduceat(x.astype(np.float64) - float(x[0]), starts) / n
+    if _is_even(x):
+        mean_x = x[starts] + (n - 1) / 2
+    else:
+        # From the first one on, so that times of 1.7e9 s keep their fractions.
+        mean_x = float(x[0]) + np.add.reduceat(x.astype(np.float64) - float(x[0]), starts) / n
     with np.errstate(over="ignore"):
-        return Means(mean_x, np.add.reduceat(y, starts) / n, n)
+        mean_y = np.add.reduceat(y, starts) / n
+    at = np.searchsorted(starts, gaps)
+    if not len(at):
+        return Means(mean_x, mean_y, n)
+    return Means(
+        np.insert(mean_x, at, (mean_x[at - 1] + mean_x[at]) / 2), np.insert(mean_y, at, np.nan), np.insert(n, at, 0)
+    )

@@ -80,8 +80,9 @@ class Series:
         for held, wanted in self._holding(run_path, tags):
             with held.busy:
                 start = held.start if view.axis == "relative" else None
-                clock = held.clock_of_main()
                 drawn = [(tag, *_seen(held.lines[tag])) for tag in wanted if tag in held.lines]
+                late = any(columns[3] is not None for _, _, columns in drawn)
+                clock = held.clock_of_main() if late else (np.empty(0), np.empty(0, np.int64))
                 cursors.append(str(held.version))
             found += [_scalar(tag, facts, columns, view, start, clock) for tag, facts, columns in drawn]
         order = {tag: at for at, tag in enumerate(tags)}

@@ -65,6 +65,17 @@ def test_means_are_of_all_points_and_not_of_those_that_stand_out() -> None:
     assert means.n.sum() == 40_000
 
 
+def test_means_do_not_bridge_what_is_missing() -> None:
+    y = np.ones(40_000)
+    y[10_000:12_000] = np.nan
+    means = reduce(np.arange(40_000), y, 400).means
+    assert means is not None
+    (gap,) = np.flatnonzero(np.isnan(means.y))
+    assert 10_000 <= means.x[gap] < 12_000
+    assert means.x[gap - 1] < 10_000 < 12_000 <= means.x[gap + 1]
+    assert means.n[gap] == 0
+
+
 def test_points_that_all_share_one_x_are_reduced_too() -> None:
     found = reduce(np.zeros(1000), np.arange(1000.0), 100)
     assert (found.y.min(), found.y.max()) == (0.0, 999.0)

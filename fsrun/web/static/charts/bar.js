@@ -1,0 +1,97 @@
+// The bar above the charts: filter, axis, smoothing, logarithms, grouping. What was chosen is kept by the browser.
+
+import { h, setText } from "../dom.js";
+import { keep, recall } from "../storage.js";
+
+const AXES = ["step", "time", "relative"];
+const STEPS = [0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999];
+const WAIT = 150;
+
+/** `many`: of several runs. `settings`: names by which they can be grouped. `changed(name)`: something was chosen. */
+export class Bar {
+  constructor(many, settings, params, changed) {
+    const kept = recall("charts", {});
+    const axis = params.get("x") ?? kept.axis;
+    this.look = {
+      filter: params.get("tag") ?? "",
+      axis: AXES.includes(axis) ? axis : "step",
+      smoothing: STEPS.includes(kept.smoothing) ? kept.smoothing : 0,
+      logX: kept.logX === true,
+      logY: kept.logY === true,
+      together: kept.together !== false,
+      group: "",
+    };
+    this._changed = changed;
+    this._build(many, settings);
+  }
+
+  _build(many, settings) {
+    const { look } = this;
+    let timer = 0;
+    this.filter = h("input", {
+      type: "search", class: "field charts-filter", placeholder: "Filter: loss|acc", "aria-label": "Filter charts by a regular expression", value: look.filter,
+      oninput: () => {
+        clearTimeout(timer);
+        timer = setTimeout(() => this._set("filter", this.filter.value.trim()), WAIT);
+      },
+      onkeydown: (event) => event.key === "Escape" && this.filter.blur(),
+    });
+    this.axis = h("select", { class: "field", "aria-label": "Axis below", onchange: () => this._set("axis", this.axis.value) }, AXES.map((name) => h("option", { value: name, selected: name === look.axis }, name === "relative" ? "relative time" : name)));
+    this.smoothing = h("input", { type: "range", min: 0, max: STEPS.length - 1, step: 1, "aria-label": "Smoothing", value: STEPS.indexOf(look.smoothing), oninput: () => this._set("smoothing", STEPS[this.smoothing.value]) });
+    this.weight = h("output", { class: "charts-weight" }, String(look.smoothing));
+    this.boxes = {};
+    const box = (name, text, title) => {
+      this.boxes[name] = h("input", { type: "checkbox", checked: look[name], onchange: () => this._set(name, this.boxes[name].checked) });
+      return h("label", { class: "charts-box", title }, this.boxes[name], text);
+    };
+    const group = h(
+      "select",
+      { class: "field", "aria-label": "Runs one by one, or their mean", onchange: () => this._set("group", group.value) },
+      h("option", { value: "" }, "each run"),
+      h("option", { value: "all" }, "mean of all"),
+      settings.map((name) => h("option", { value: `by:${name}` }, `mean by ${name}`)),
+    );
+    this.element = h(
+      "div",
+      { class: "charts-bar", role: "toolbar", "aria-label": "Charts" },
+      this.filter,
+      h("label", { class: "charts-box" }, "x", this.axis),
+      h("label", { class: "charts-box", title: "Exponential moving average (+ and -)" }, "smooth", this.smoothing, this.weight),
+      box("logY", "log y", "Logarithmic axis on the left (l)"),
+      box("logX", "log x", "Logarithmic axis below"),
+      box("together", "train & eval together", "train/loss and eval/loss in one chart"),
+      many && h("label", { class: "charts-box", title: "Mean and standard deviation" }, "show", group),
+    );
+  }
+
+  focus() {
+    this.filter.focus();
+    this.filter.select();
+  }
+
+  turn(name) {
+    this.boxes[name].checked = !this.boxes[name].checked;
+    this._set(name, this.boxes[name].checked);
+  }
+
+  turnAxis() {
+    const next = AXES[(AXES.indexOf(this.look.axis) + 1) % AXES.length];
+    this.axis.value = next;
+    this._set("axis", next);
+  }
+
+  smoother(by) {
+    const at = Math.min(STEPS.length - 1, Math.max(0, STEPS.indexOf(this.look.smoothing) + by));
+    this.smoothing.value = at;
+    this._set("smoothing", STEPS[at]);
+  }
+
+  _set(name, value) {
+    if (this.look[name] === value) return;
+    this.look[name] = value;
+    setText(this.weight, this.look.smoothing);
+    const { axis, smoothing, logX, logY, together } = this.look;
+    keep("charts", { axis, smoothing, logX, logY, together });
+    this._changed(name);
+  }
+}
