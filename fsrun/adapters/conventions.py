@@ -17,6 +17,8 @@ from typing import Any
 
 import orjson
 
+from fsrun.adapters.graders.letters import LETTERS, Ambiguous, letter_of
+
 INPUT_KEYS = ("prompt", "messages", "problem", "question", "question_stem", "input", "query", "instruction", "ctx")
 LABEL_KEYS = ("label", "answer", "ground_truth", "reward_model.ground_truth", "target", "final_answer", "solution")
 OPTION_KEYS = ("choices", "options", "endings")
@@ -30,8 +32,6 @@ CHOICE_TEMPLATE = """{question}
 
 Think as long as you need, then end with "Answer: X", where X is the letter of your choice."""
 """How a question with choices is asked; ``{choices}`` are lines such as ``A. Paris``."""
-
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 _NUMERIC = re.compile(r"gsm8k|gsm_8k|gsm-8k|svamp|multiarith|asdiv", re.IGNORECASE)
 _MATH = re.compile(r"(?<![a-z])(?:aime|amc|math|hmmt|olympiad|minerva)(?![a-z])", re.IGNORECASE)
@@ -98,6 +98,7 @@ def read(row: Mapping[str, Any], convention: Convention) -> Read:
     elif convention.options_key is not None:
         names, texts = _options(row, convention.options_key)
         label = _letter(label, names, texts, convention.label_key)
+        texts = [str(choice) for choice in texts]
         if text is not None and convention.input_key.lower() not in READY_KEYS:
             lines = "\n".join(f"{letter}. {choice}" for letter, choice in zip(LETTERS, texts, strict=False))
             text = CHOICE_TEMPLATE.replace("{choices}", lines).replace("{question}", text.strip())
@@ -238,16 +239,17 @@ def _tools(value: Any) -> list[dict[str, Any]] | None:
     return [_without_nulls(tool) for tool in value]
 
 
-def _options(row: Mapping[str, Any], key: str) -> tuple[list[str], list[str]]:
-    """The names that the row gives its choices (A, B, ... or 1, 2, ...), and their texts."""
+def _options(row: Mapping[str, Any], key: str) -> tuple[list[Any], list[Any]]:
+    """The names that the row gives its choices (A, B, ... or 1, 2, ...; empty: none), and the choices."""
     names, texts = _named_options(row, key)
     if not isinstance(texts, list) or not 2 <= len(texts) <= len(LETTERS):
         count = f"a list of {len(texts)}" if isinstance(texts, list) else _kind(texts)
         raise DataError(f"{key!r} is {count}, not a list of 2 to {len(LETTERS)} choices")
-    names = LETTERS[: len(texts)] if names is None else names
-    if len(names) != len(texts):
-        raise DataError(f"{key!r} has {len(texts)} texts and {len(names)} labels")
-    return [str(name) for name in names], [str(text) for text in texts]
+    names = [] if names is None or (isinstance(names, list) and not any(names)) else names
+    if not isinstance(names, list) or (names and len(names) != len(texts)):
+        count = str(len(names)) if isinstance(names, list) else _kind(names)
+        raise DataError(f"{key!r} has {len(texts)} texts and {count} labels")
+    return names, texts
 
 
 def _named_options(row: Mapping[str, Any], key: str) -> tuple[Any, Any]:
@@ -262,26 +264,17 @@ def _named_options(row: Mapping[str, Any], key: str) -> tuple[Any, Any]:
     return None, value
 
 
-def _letter(label: Any, names: list[str], texts: list[str], key: str | None) -> str:
+def _letter(label: Any, names: list[Any], texts: list[Any], key: str | None) -> str:
     """The letter of the right choice, given as a name, an index from 0, or its text."""
-    place = -1
-    if isinstance(label, int) and not isinstance(label, bool):
-        place = label
-    elif isinstance(label, str):
-        said = label.strip()
-        if said in names:
-            place = names.index(said)
-        elif said.isdigit() and int(said) < len(texts):
-            place = int(said)
-        elif len(said) == 1 and said.upper() in LETTERS:
-            place = LETTERS.index(said.upper())
-        elif texts.count(said) == 1:
-            place = texts.index(said)
-    if not 0 <= place < len(texts):
+    try:
+        letter = letter_of(label, texts, names)
+    except Ambiguous as error:
+        raise DataError(f"{key!r}: {error}") from None
+    if letter is None:
         raise DataError(
             f"{key!r} is {label!r}, which names none of the {len(texts)} choices (by letter, index from 0, or text)"
         )
-    return LETTERS[place]
+    return letter
 
 
 def _kind(value: Any) -> str:

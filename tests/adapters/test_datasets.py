@@ -12,6 +12,7 @@ import pytest
 from fsrun.adapters import datasets
 from fsrun.adapters.datasets import Data, Prompt
 from fsrun.adapters.evaluation import EvaluationError
+from fsrun.adapters.graders import choice
 from fsrun.adapters.plan import SetPlan
 from fsrun.core.errors import UsageError
 
@@ -113,6 +114,39 @@ def test_an_index_past_the_choices_is_refused(tmp_path: Path) -> None:
     path = jsonl(tmp_path, {"question": "?", "choices": ["a", "b"], "answer": 2})
     with pytest.raises(UsageError, match=r"line 1: 'answer' is 2, which names none of the 2 choices"):
         look(path)
+
+
+@pytest.mark.parametrize(
+    ("choices", "label"), [(["1", "2", "3", "4"], "2"), ([1, 2, 3, 4], 2), ([1, 2, 3, 4], "1"), (["b", "a"], "a")]
+)
+def test_a_label_that_is_one_choice_by_index_and_another_by_text_is_refused(
+    tmp_path: Path, choices: list[Any], label: Any
+) -> None:
+    path = jsonl(tmp_path, {"question": "How many?", "choices": choices, "answer": label})
+    with pytest.raises(
+        UsageError, match=r"line 1: 'answer': '?\w'? means several .*; give the label as a capital letter"
+    ):
+        look(path)
+    assert choice.grade("Answer: B", label, {"choices": choices}).score is None
+
+
+@pytest.mark.parametrize(
+    ("choices", "label", "letter"),
+    [
+        (["1", "2", "3", "4"], 1, "B"),
+        (["1", "2", "3", "4"], "4", "D"),
+        (["0", "1", "2"], "2", "C"),
+        ({"text": ["2", "1"], "label": ["1", "2"]}, "2", "B"),
+        (["4", "2"], "B", "B"),
+        ([10, 20], 20, "B"),
+    ],
+)
+def test_rows_and_the_grader_read_a_label_of_digits_alike(
+    tmp_path: Path, choices: Any, label: Any, letter: str
+) -> None:
+    row = {"question": "How many?", "choices": choices, "answer": label}
+    assert only(look(jsonl(tmp_path, row))).label == letter
+    assert choice.grade(f"Answer: {letter}", label, row).correct is True
 
 
 def test_given_keys_count_before_the_known_ones(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ states several (``A or B``) chose none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fsrun.adapters.graders import Grade
-from fsrun.adapters.graders.exact import normal
 from fsrun.adapters.graders.final import cues, last_box
+from fsrun.adapters.graders.letters import Ambiguous, letter_of, normal
 
 _KEYS: Final = ("choices", "options", "endings")
 _TEXT: Final = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit)\s{0,4}\{([^{}]{0,300})\}")
@@ -47,35 +47,33 @@ _MENTIONED: Final = re.compile(r"\b(?i:option|choice)\s{1,4}[(*_\[]{0,4}([A-Z])(
 _OPTION: Final = re.compile(r"[\s*_\-]{0,8}[(\[]?[A-Z][).:\]][*_]{0,4}\s{1,4}\S")
 _PARENTHESES: Final = re.compile(r"\(([A-Z])\)")
 _PERSON: Final = re.compile(r"\s{1,4}(?!because|since|as|and|is|,)[a-z]")
-_INDEX: Final = re.compile(r"\d{1,2}")
 
 
 def grade(answer: str, label: Any, columns: Mapping[str, Any]) -> Grade:
-    """1 for the letter of the label, else 0; ungraded where the label is no choice."""
-    choices = _choices(columns)
-    right = letters(label, choices)
+    """1 for the letter of the label, else 0; ungraded where the label is no choice, or may be several."""
+    choices, names = _choices(columns)
+    try:
+        right = letters(label, choices, names)
+    except Ambiguous as error:
+        return Grade(None, reason=f"the label {error}")
     if not right:
         return Grade(None, reason="the label is no choice")
-    count = len(choices) or max(10, *(ord(letter) - ord("A") + 1 for letter in right))
-    said = chosen(answer, count, choices)
+    texts = [str(choice) for choice in choices]
+    count = len(texts) or max(10, *(ord(letter) - ord("A") + 1 for letter in right))
+    said = chosen(answer, count, texts)
     return Grade(float(said in right), said in right, said)
 
 
-def letters(label: Any, choices: list[str]) -> set[str]:
+def letters(label: Any, choices: Sequence[Any], names: Sequence[Any] = ()) -> set[str]:
     """The letters that a label means; a list holds several right ones."""
     if isinstance(label, list | tuple):
-        return {letter for each in label for letter in letters(each, choices)}
+        return {letter for each in label for letter in letters(each, choices, names)}
+    found = letter_of(label, choices, names)
+    if found is not None:
+        return {found}
     if isinstance(label, bool) or label is None:
         return set()
     text = str(label).strip()
-    # A letter is one even where it is also the text of a choice, as among vitamins and blood groups.
-    if len(text) == 1 and 0 <= ord(text) - ord("A") < (len(choices) or 26):
-        return {text}
-    for at, choice in enumerate(choices):
-        if text and normal(choice) == normal(text):
-            return {chr(ord("A") + at)}
-    if _INDEX.fullmatch(text):
-        return {chr(ord("A") + int(text))} if int(text) < (len(choices) or 26) else set()
     match = _LETTER.match(text) or _LOWER.match(text)
     if match is None or (len(text) > 4 and text[match.end() : match.end() + 1] not in (")", ".", ":", "]", "*")):
         return set()
@@ -167,14 +165,17 @@ def _is_known(letter: str, count: int) -> bool:
     return 0 <= ord(letter) - ord("A") < count
 
 
-def _choices(columns: Mapping[str, Any]) -> list[str]:
-    """The texts of the row's choices, where it has them under a usual name."""
+def _choices(columns: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """The row's choices, where it has them under a usual name, and what it calls them, where it does."""
     for key in _KEYS:
-        value = columns.get(key)
+        value, names = columns.get(key), None
         if isinstance(value, Mapping):
-            value = value.get("text")
+            value, names = value.get("text"), value.get("label")
         if isinstance(value, list | tuple) and 2 <= len(value) <= 26:
+            if all(isinstance(each, Mapping) for each in value):
+                names = [each["label"] for each in value if "label" in each]
             texts = [each.get("text") if isinstance(each, Mapping) else each for each in value]
-            return [str(text) for text in texts]
+            same = isinstance(names, list | tuple) and len(names) == len(texts) and None not in names
+            return texts, list(names or ()) if same else []
     named = [columns[letter] for letter in "ABCDEFGHIJ" if columns.get(letter) is not None]
-    return [str(text) for text in named] if len(named) >= 2 else []
+    return (named, []) if len(named) >= 2 else ([], [])

@@ -8,20 +8,12 @@ A label that is a list holds several right answers.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from fsrun.adapters.graders import Grade
 from fsrun.adapters.graders.final import cues, last_box, marked
-
-_AROUND: Final = " *\"'`$“”‘’"
-
-
-def normal(text: str) -> str:
-    """A text as it is compared."""
-    text = " ".join(unicodedata.normalize("NFC", text).split()).strip(_AROUND)
-    return text[:-1].rstrip(_AROUND) if text.endswith(".") else text
+from fsrun.adapters.graders.letters import normal
 
 
 def labels(label: Any) -> list[str]:
