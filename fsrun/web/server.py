@@ -20,6 +20,8 @@ from fsrun.core.errors import HeldError, UsageError
 LOCAL = "localhost"
 _BOTH = ("127.0.0.1", "::1")
 _BACKLOG = 256
+_TRIES = 20
+"""Of a port that is free on one address of localhost and is to be free on the other one too."""
 _GRACE = 2
 """Seconds that answers under way have when the server ends."""
 _HEADER = 64 << 10
@@ -39,20 +41,24 @@ def bind(host: str, port: int) -> list[socket.socket]:
     Port 0: any that is free. Raises ``HeldError`` where the port is in use, ``UsageError`` where there is no such
     address.
     """
-    found: list[socket.socket] = []
-    try:
-        for address in _BOTH if host == LOCAL else (host,):
-            try:
-                found.append(_listen(address, found[0].getsockname()[1] if found else port))
-            except OSError as error:
-                # A machine without IPv6 has no ::1.
-                if not found or error.errno == errno.EADDRINUSE:
-                    raise
-    except OSError as error:
-        for one in found:
-            one.close()
-        raise _explained(host, port, error) from error
-    return found
+    tries = 1 if port else _TRIES
+    while True:
+        tries -= 1
+        found: list[socket.socket] = []
+        try:
+            for address in _BOTH if host == LOCAL else (host,):
+                try:
+                    found.append(_listen(address, found[0].getsockname()[1] if found else port))
+                except OSError as error:
+                    # A machine without IPv6 has no ::1.
+                    if not found or error.errno == errno.EADDRINUSE:
+                        raise
+            return found
+        except OSError as error:
+            for one in found:
+                one.close()
+            if not tries or error.errno != errno.EADDRINUSE:
+                raise _explained(host, port, error) from error
 
 
 def _listen(address: str, port: int) -> socket.socket:
