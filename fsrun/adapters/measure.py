@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -86,6 +87,7 @@ class _Set:
     """Why answers were not graded."""
     shortened: set[int] = field(default_factory=set)
     failed: int = 0
+    ungraded: int = 0
 
     @property
     def total(self) -> int:
@@ -276,8 +278,11 @@ class _Measurement:
                 raise EvaluationError(_too_many(one), samples=samples.table(each.kept for each in self.sets))
         else:
             self.versions.update(answer.weight_versions)
-        if answer.finish not in FAILED and score is None:
+        if answer.finish not in FAILED and (score is None or not math.isfinite(score)):
+            one.ungraded += 1
             one.reasons[(grade.reason if grade is not None else None) or "no reason given"] += 1
+            if one.ungraded > one.plan.max_ungraded * one.total:
+                raise EvaluationError(_too_ungraded(one), samples=samples.table(each.kept for each in self.sets))
         self.done += 1
         if self.progress is not None:
             self.progress(Progress(self.done, self.total, sum(each.failed for each in self.sets)))
@@ -343,6 +348,11 @@ def _engine(served: Sequence[Served], tokens: Tokens, context: int | None) -> di
 
 def _too_many(one: _Set) -> str:
     return f"set {one.plan.name}: {one.failed} of {one.total} failed, more than allowed: {_named(one, one.causes)}"
+
+
+def _too_ungraded(one: _Set) -> str:
+    said = _named(one, one.reasons)
+    return f"set {one.plan.name}: {one.ungraded} of {one.total} could not be graded, more than allowed: {said}"
 
 
 def _named(one: _Set, counts: Counter[str]) -> str:

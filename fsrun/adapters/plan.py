@@ -36,6 +36,8 @@ class SetPlan:
     """None: the model's own; ``none``: prompts are sent as they are; else the text of a Jinja template."""
     limit: int | None = None
     """The first so many rows alone."""
+    max_ungraded: float = 0.05
+    """The largest share of its answers that may go without a grade without the evaluation failing."""
     sha256: str | None = None
     """Of the file when the plan was made: another content is no point of the same curve."""
 

@@ -123,6 +123,7 @@ SETTINGS: dict[str, Setting] = {
     "chat_template": Setting("chat_template", _template),
     "stop": Setting("stop", _texts),
     "limit": Setting("limit", _whole(1)),
+    "max_ungraded": Setting("max_ungraded", _number(0, 1)),
 }
 """Name in the YAML file, and behind ``--eval-`` -> what it is. The built-in values are those of ``SetPlan``."""
 

@@ -38,6 +38,7 @@ SET_OPTIONS = {
     "eval_label_key": "label_key",
     "eval_grader": "grader",
     "eval_limit": "limit",
+    "eval_max_ungraded": "max_ungraded",
 }
 """Parameter -> the setting of every set that it is."""
 
@@ -172,6 +173,8 @@ _OPTIONS = (
             help="Requests in flight.  [default: 64]"),
     _option("--eval-max-failed", group=SAMPLING, type=click.FloatRange(0, 1), metavar="SHARE",
             help="The largest share of a set without an answer that still gives a score.  [default: 0.05]"),
+    _option("--eval-max-ungraded", group=SAMPLING, metavar="SHARE",
+            help="The largest share of a set that its grader may give up on, and there is a score.  [default: 0.05]"),
     _option("--eval-grade-limit", group=SAMPLING, type=DURATION, metavar="TIME",
             help="The longest that grading one answer may take; beyond, it counts as ungraded.  [default: 10s]"),
     _option("--eval-num-gpus-per-engine", group=FLEET, type=click.IntRange(min=1), metavar="N",

@@ -199,12 +199,31 @@ def test_answers_that_the_grader_gives_up_are_apart_and_where_it_gives_up_all_th
     def some(answer: str, columns: Mapping[str, Any]) -> Grade:
         return Grade(None, reason="took longer than 10 s") if columns["answer"] < "42" else Grade(1.0, True)
 
-    found = measured(plan_of(path), graders=WordGrader(some))
+    found = measured(plan_of(path, max_ungraded=0.5), graders=WordGrader(some))
     assert (found.scores["eval/sums"], found.scores["eval/sums/ungraded"]) == (1.0, 0.5)
     assert found.details["sums"]["ungraded"] == {"took longer than 10 s": 2}
     with pytest.raises(EvaluationError, match=r"no answer could be graded: it raised \(4\)") as caught:
-        measured(plan_of(path), graders=WordGrader(lambda answer, columns: Grade(None, reason="it raised")))
+        measured(
+            plan_of(path, max_ungraded=1.0), graders=WordGrader(lambda answer, columns: Grade(None, reason="it raised"))
+        )
     assert caught.value.samples["grade_reason"].to_pylist() == ["it raised"] * 4
+
+
+def test_too_many_answers_without_a_grade_are_no_score_and_end_it_early_with_their_reasons(path: Path) -> None:
+    grading = WordGrader(lambda answer, columns: Grade(None, reason="took longer than 10 s"))
+    target = FakeTarget()
+    with pytest.raises(EvaluationError) as caught:
+        measured(plan_of(path, samples=100, shared={"concurrency": 2}), target, graders=grading)
+    assert caught.value.reason == (
+        "set sums: 21 of 400 could not be graded, more than allowed: took longer than 10 s (21)"
+    )
+    assert grading.graded < 30
+    assert set(caught.value.samples["grade_reason"].to_pylist()) == {"took longer than 10 s"}
+
+
+def test_an_endless_score_counts_as_no_grade_also_for_what_is_allowed(path: Path) -> None:
+    with pytest.raises(EvaluationError, match="1 of 4 could not be graded"):
+        measured(plan_of(path), graders=WordGrader(lambda answer, columns: Grade(float("nan"))))
 
 
 def test_where_all_may_fail_and_do_there_is_no_score_and_the_causes_are_named(path: Path) -> None:

@@ -53,6 +53,7 @@ def test_what_is_recorded_is_plain_and_survives_the_search_for_secrets(tmp_path:
                 "top_p": 1.0,
                 "top_k": -1,
                 "max_response_len": 1024,
+                "max_ungraded": 0.05,
                 "stop": ["Q:"],
             }
         ],

@@ -168,7 +168,8 @@ def _is_known(letter: str, count: int) -> bool:
 def _choices(columns: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     """The row's choices, where it has them under a usual name, and what it calls them, where it does."""
     for key in _KEYS:
-        value, names = columns.get(key), None
+        value: Any = columns.get(key)
+        names: Any = None
         if isinstance(value, Mapping):
             value, names = value.get("text"), value.get("label")
         if isinstance(value, list | tuple) and 2 <= len(value) <= 26:
