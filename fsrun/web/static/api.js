@@ -31,7 +31,8 @@ export async function get(path, { signal } = {}) {
     if (error.name === "AbortError") throw error;
     if (response.ok) throw new AnswerError(`${path}: the answer is no JSON`, response.status);
   }
-  if (!response.ok) throw new AnswerError(value?.error ?? `${path}: ${response.status} ${response.statusText}`, response.status);
+  if (!response.ok)
+    throw new AnswerError(value?.error ?? `${path}: ${response.status} ${response.statusText}`, response.status);
   return value;
 }
 

@@ -8,7 +8,7 @@ import * as keys from "./keys.js";
 import { go, start, toRuns } from "./route.js";
 import { watchChips } from "./runs/chips.js";
 import { Store } from "./runs/store.js";
-import { keep, recall } from "./storage.js";
+import { recall } from "./storage.js";
 
 const PAGES = {
   runs: () => import("./runs/page.js"),
@@ -44,7 +44,10 @@ async function show(route) {
 }
 
 async function nowhere() {
-  return { mount: (container) => void container.append(notice("There is no such page", h("a", { href: toRuns() }, "All runs"))) };
+  return {
+    mount: (container) =>
+      void container.append(notice("There is no such page", h("a", { href: toRuns() }, "All runs"))),
+  };
 }
 
 function failing(error) {
@@ -62,12 +65,21 @@ function frame() {
   const theme = h("button", { class: "button quiet top-icon", type: "button", onclick: () => turnTheme(theme) });
   replace(
     document.getElementById("top"),
-    h("a", { class: "brand", href: toRuns(), "aria-label": "fsrun: all runs" }, h("img", { src: "/icon.svg", alt: "", width: 20, height: 20 }), "fsrun"),
+    h(
+      "a",
+      { class: "brand", href: toRuns(), "aria-label": "fsrun: all runs" },
+      h("img", { src: "/icon.svg", alt: "", width: 20, height: 20 }),
+      "fsrun",
+    ),
     root,
     h("span", { class: "grow" }),
     state,
     theme,
-    h("button", { class: "button quiet top-icon", type: "button", "aria-label": "Keys", title: "Keys (?)", onclick: help }, "?"),
+    h(
+      "button",
+      { class: "button quiet top-icon", type: "button", "aria-label": "Keys", title: "Keys (?)", onclick: help },
+      "?",
+    ),
   );
   paintTheme(theme);
   document.getElementById("skip").addEventListener("click", (event) => {
@@ -145,9 +157,6 @@ keys.bind(
   ],
   "Everywhere",
 );
-window.addEventListener("hashchange", () => {
-  if (/^#\/?(\?|$)/.test(location.hash)) keep("runs", location.hash || "#/");
-});
 frame();
 watchChips(store);
 store.start();

@@ -11,7 +11,11 @@ export function open(title, children, { closed, wide = false } = {}) {
       "header",
       { class: "dialog-head" },
       h("h2", null, title),
-      h("button", { class: "button quiet", type: "button", "aria-label": "Close", onclick: () => element.close() }, "✕"),
+      h(
+        "button",
+        { class: "button quiet", type: "button", "aria-label": "Close", onclick: () => element.close() },
+        "✕",
+      ),
     ),
     h("div", { class: "dialog-body" }, children),
   );

@@ -1,7 +1,17 @@
 // Elements from values. Text is only ever set as text: what a run recorded can hold any markup, and none of it counts.
 
 const SVG = "http://www.w3.org/2000/svg";
-const AS_PROPERTY = new Set(["value", "checked", "disabled", "indeterminate", "selected", "hidden", "tabIndex", "open", "readOnly"]);
+const AS_PROPERTY = new Set([
+  "value",
+  "checked",
+  "disabled",
+  "indeterminate",
+  "selected",
+  "hidden",
+  "tabIndex",
+  "open",
+  "readOnly",
+]);
 const ADDRESSES = new Set(["href", "src", "poster", "action", "formaction", "srcdoc", "xlink:href"]);
 const SAFE_ADDRESS = /^(#|\/(?!\/)|\.|data:image\/(png|jpeg|gif|webp);|blob:)/;
 
@@ -31,7 +41,8 @@ function set(element, name, value) {
   if (name === "class") element.setAttribute("class", classes(value));
   else if (name === "dataset") Object.assign(element.dataset, value);
   else if (name === "style") for (const [key, text] of Object.entries(value)) style(element, key, text);
-  else if (typeof value === "function" && name.startsWith("on")) element.addEventListener(name.slice(2).toLowerCase(), value);
+  else if (typeof value === "function" && name.startsWith("on"))
+    element.addEventListener(name.slice(2).toLowerCase(), value);
   else if (name.startsWith("on")) throw new TypeError(`${name}: handlers are functions`);
   else if (AS_PROPERTY.has(name) && name in element) element[name] = value;
   else if (value === false && !name.startsWith("aria-")) return;

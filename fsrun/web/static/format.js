@@ -14,7 +14,11 @@ export function number(value, digits = 4) {
   if (!Number.isFinite(plain)) return plain > 0 ? "∞" : "−∞";
   if (Number.isInteger(plain) && Math.abs(plain) < 1e15) return whole.format(plain).replace("-", "−");
   const size = Math.abs(plain);
-  if (size >= 1e6 || size < 1e-3) return plain.toExponential(Math.max(1, digits - 2)).replace("e+", "e").replace("-", "−");
+  if (size >= 1e6 || size < 1e-3)
+    return plain
+      .toExponential(Math.max(1, digits - 2))
+      .replace("e+", "e")
+      .replace("-", "−");
   return String(Number(plain.toPrecision(size >= 1e4 ? digits + 1 : digits))).replace("-", "−");
 }
 

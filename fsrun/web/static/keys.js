@@ -36,7 +36,12 @@ export function listen() {
 
 /** Whether keys go into a field there. */
 export function isWriting(element) {
-  return element instanceof Element && element.matches("input:not([type=checkbox]):not([type=radio]):not([type=range]), textarea, select, [contenteditable]");
+  return (
+    element instanceof Element &&
+    element.matches(
+      "input:not([type=checkbox]):not([type=radio]):not([type=range]), textarea, select, [contenteditable]",
+    )
+  );
 }
 
 /** The list of all keys, for the dialog of help. */
@@ -47,6 +52,15 @@ export function list() {
     if (shown.length) groups.set(set.group, [...(groups.get(set.group) ?? []), ...shown]);
   }
   return [...groups].map(([group, keys]) =>
-    h("section", null, h("h3", null, group), h("dl", { class: "keys" }, keys.map((one) => h("div", null, h("dt", null, h("kbd", null, one.shown ?? one.key)), h("dd", null, one.does))))),
+    h(
+      "section",
+      null,
+      h("h3", null, group),
+      h(
+        "dl",
+        { class: "keys" },
+        keys.map((one) => h("div", null, h("dt", null, h("kbd", null, one.shown ?? one.key)), h("dd", null, one.does))),
+      ),
+    ),
   );
 }

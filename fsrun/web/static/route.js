@@ -39,7 +39,12 @@ export function toRun(key, tab = "", params = {}) {
 
 /** The address where runs are compared. */
 export function toCompare(keys, tab = "", params = {}) {
-  const runs = keys.map((key) => key.split("/").map((part) => encodeURIComponent(encodeURIComponent(part))).join("/"));
+  const runs = keys.map((key) =>
+    key
+      .split("/")
+      .map((part) => encodeURIComponent(encodeURIComponent(part)))
+      .join("/"),
+  );
   const rest = query(params).slice(1);
   return `#/compare${tab && `/${encodeURIComponent(tab)}`}?runs=${runs.join(",")}${rest && `&${rest}`}`;
 }

@@ -19,7 +19,26 @@ export function mount(container, { tab, params, store }) {
   const title = h("h1");
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Comparison" });
   const body = h("div", { class: "tab-body", role: "tabpanel", id: "tab-body", tabIndex: -1 });
-  container.append(h("div", { class: "page" }, h("header", { class: "run-head" }, h("div", { class: "run-line" }, h("a", { class: "crumb", href: recall("runs", toRuns()) }, "Runs"), h("span", { class: "crumb", "aria-hidden": "true" }, "/"), title), head, tabs), body));
+  container.append(
+    h(
+      "div",
+      { class: "page" },
+      h(
+        "header",
+        { class: "run-head" },
+        h(
+          "div",
+          { class: "run-line" },
+          h("a", { class: "crumb", href: recall("runs", toRuns()) }, "Runs"),
+          h("span", { class: "crumb", "aria-hidden": "true" }, "/"),
+          title,
+        ),
+        head,
+        tabs,
+      ),
+      body,
+    ),
+  );
   let keys = [];
   let unmount = null;
   let turn = 0;
@@ -32,7 +51,28 @@ export function mount(container, { tab, params, store }) {
       head,
       keys.map((key) => {
         const row = store.row(key);
-        return h("span", { class: "compared", role: "listitem" }, row && badgeOnly(row), h("a", { href: toRun(key), title: key }, row?.title ?? key), h("button", { type: "button", "aria-label": `Leave out ${row?.title ?? key}`, onclick: () => go(toCompare(keys.filter((one) => one !== key), current.id, rest(params))) }, "✕"));
+        return h(
+          "span",
+          { class: "compared", role: "listitem" },
+          row && badgeOnly(row),
+          h("a", { href: toRun(key), title: key }, row?.title ?? key),
+          h(
+            "button",
+            {
+              type: "button",
+              "aria-label": `Leave out ${row?.title ?? key}`,
+              onclick: () =>
+                go(
+                  toCompare(
+                    keys.filter((one) => one !== key),
+                    current.id,
+                    rest(params),
+                  ),
+                ),
+            },
+            "✕",
+          ),
+        );
       }),
     );
   };
@@ -41,7 +81,24 @@ export function mount(container, { tab, params, store }) {
     keys = comparedRuns(query);
     current = TABS.find((one) => one.id === wanted) ?? TABS[0];
     paintHead();
-    replace(tabs, TABS.map((one) => h("a", { class: "tab", role: "tab", id: `tab-${one.id}`, "aria-controls": "tab-body", "aria-selected": String(one === current), tabIndex: one === current ? 0 : -1, href: toCompare(keys, one.id, rest(query)) }, one.title)));
+    replace(
+      tabs,
+      TABS.map((one) =>
+        h(
+          "a",
+          {
+            class: "tab",
+            role: "tab",
+            id: `tab-${one.id}`,
+            "aria-controls": "tab-body",
+            "aria-selected": String(one === current),
+            tabIndex: one === current ? 0 : -1,
+            href: toCompare(keys, one.id, rest(query)),
+          },
+          one.title,
+        ),
+      ),
+    );
     body.setAttribute("aria-labelledby", `tab-${current.id}`);
     const mine = ++turn;
     const place = h("div", { class: "content" });
@@ -50,16 +107,31 @@ export function mount(container, { tab, params, store }) {
       module = await current.load();
     } catch (error) {
       console.error(error);
-      if (mine === turn) replace(body, h("div", { class: "missing", role: "alert" }, h("h2", null, `${current.title} cannot be shown`), h("p", { class: "mono faint" }, error.message)));
+      if (mine === turn)
+        replace(
+          body,
+          h(
+            "div",
+            { class: "missing", role: "alert" },
+            h("h2", null, `${current.title} cannot be shown`),
+            h("p", { class: "mono faint" }, error.message),
+          ),
+        );
       return;
     }
     if (mine !== turn) return;
     unmount?.();
     unmount = null;
-    replace(body, keys.length ? place : h("p", { class: "notice" }, "No runs are named. Select some in the table of all runs and press c."));
+    replace(
+      body,
+      keys.length
+        ? place
+        : h("p", { class: "notice" }, "No runs are named. Select some in the table of all runs and press c."),
+    );
     if (keys.length) unmount = module.mount(place, { runs: keys, params: query, store });
   };
-  const beside = (by) => go(toCompare(keys, TABS[(TABS.indexOf(current) + by + TABS.length) % TABS.length].id, rest(params)));
+  const beside = (by) =>
+    go(toCompare(keys, TABS[(TABS.indexOf(current) + by + TABS.length) % TABS.length].id, rest(params)));
   tabs.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;
@@ -75,7 +147,9 @@ export function mount(container, { tab, params, store }) {
     ],
     "Comparison",
   );
-  const unlisten = store.listen(({ changed, gone }) => [...changed, ...gone].some((key) => keys.includes(key)) && paintHead());
+  const unlisten = store.listen(
+    ({ changed, gone }) => [...changed, ...gone].some((key) => keys.includes(key)) && paintHead(),
+  );
   show(tab, params);
   const close = () => {
     turn += 1;

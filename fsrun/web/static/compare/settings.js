@@ -12,11 +12,24 @@ const TOGETHER = 4;
 
 export function mount(container, { runs, store }) {
   const control = new AbortController();
-  const only = h("input", { type: "checkbox", checked: recall("only-different", true), onchange: () => (keep("only-different", only.checked), paint()) });
-  const field = h("input", { type: "search", class: "field filter", placeholder: "Find a setting", "aria-label": "Find a setting", oninput: () => paint() });
+  const only = h("input", {
+    type: "checkbox",
+    checked: recall("only-different", true),
+    onchange: () => (keep("only-different", only.checked), paint()),
+  });
+  const field = h("input", {
+    type: "search",
+    class: "field filter",
+    placeholder: "Find a setting",
+    "aria-label": "Find a setting",
+    oninput: () => paint(),
+  });
   const progress = h("span", { class: "faint", role: "status" });
   const body = h("div");
-  container.append(h("div", { class: "settings-bar" }, field, h("label", { class: "labelled" }, only, "Only what differs"), progress), body);
+  container.append(
+    h("div", { class: "settings-bar" }, field, h("label", { class: "labelled" }, only, "Only what differs"), progress),
+    body,
+  );
   const known = new Map();
   let frame = 0;
 
@@ -29,8 +42,15 @@ export function mount(container, { runs, store }) {
       ["Code, command and machine", (one) => one.environment],
       ["Packages", (one) => one.packages],
     ];
-    const sections = parts.map(([title, of]) => difference(title, found, of, { only: only.checked, words })).filter(Boolean);
-    replace(body, sections.length ? sections : h("p", { class: "faint" }, only.checked && runs.length > 1 ? "Nothing differs." : "Nothing to show."));
+    const sections = parts
+      .map(([title, of]) => difference(title, found, of, { only: only.checked, words }))
+      .filter(Boolean);
+    replace(
+      body,
+      sections.length
+        ? sections
+        : h("p", { class: "faint" }, only.checked && runs.length > 1 ? "Nothing differs." : "Nothing to show."),
+    );
   };
   const soon = () => {
     frame ||= requestAnimationFrame(() => {
@@ -71,8 +91,27 @@ function fallback(row) {
 
 async function describe(key, signal) {
   const state = await get(about(key), { signal });
-  const { packages, git, command, arguments: words, variables, recorded, protocol, job, session, pid, ...rest } = state.environment ?? {};
-  const environment = new Map(flatten({ ...(git ? { git } : {}), ...(command ? { command: command.join?.(" ") ?? command } : {}), ...rest, ...(variables ? { variables } : {}) }));
+  const {
+    packages,
+    git,
+    command,
+    arguments: words,
+    variables,
+    recorded,
+    protocol,
+    job,
+    session,
+    pid,
+    ...rest
+  } = state.environment ?? {};
+  const environment = new Map(
+    flatten({
+      ...(git ? { git } : {}),
+      ...(command ? { command: command.join?.(" ") ?? command } : {}),
+      ...rest,
+      ...(variables ? { variables } : {}),
+    }),
+  );
   let list;
   if (packages?.path) {
     try {
@@ -104,8 +143,34 @@ function difference(title, runs, of, { only, words }) {
       h(
         "table",
         { class: "table settings diff" },
-        h("thead", null, h("tr", null, h("th", { scope: "col" }, ""), runs.map((one) => h("th", { scope: "col" }, h("a", { href: toRun(one.key, "settings") }, one.title))))),
-        h("tbody", null, lines.map(({ name, values }) => h("tr", null, h("th", { scope: "row" }, name), values.map((value, at) => h("td", { class: at > 0 && value !== values[0] && value !== null && "is-other" }, value === null ? "…" : value ?? NONE))))),
+        h(
+          "thead",
+          null,
+          h(
+            "tr",
+            null,
+            h("th", { scope: "col" }, ""),
+            runs.map((one) => h("th", { scope: "col" }, h("a", { href: toRun(one.key, "settings") }, one.title))),
+          ),
+        ),
+        h(
+          "tbody",
+          null,
+          lines.map(({ name, values }) =>
+            h(
+              "tr",
+              null,
+              h("th", { scope: "row" }, name),
+              values.map((value, at) =>
+                h(
+                  "td",
+                  { class: at > 0 && value !== values[0] && value !== null && "is-other" },
+                  value === null ? "…" : (value ?? NONE),
+                ),
+              ),
+            ),
+          ),
+        ),
       ),
     ),
   );

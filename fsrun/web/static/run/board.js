@@ -30,9 +30,15 @@ export function mount(container, { run }) {
   const paint = () => {
     replace(head, summary(found));
     const at = lanes.scrollLeft;
-    replace(lanes, LANES.map((lane) => column(run, found, lane, more.has(lane[0]), () => void (more.add(lane[0]), paint()))));
+    replace(
+      lanes,
+      LANES.map((lane) => column(run, found, lane, more.has(lane[0]), () => void (more.add(lane[0]), paint()))),
+    );
     lanes.scrollLeft = at;
-    replace(attempts, history(run, found, all, () => void ((all += 10 * FIRST), paint())));
+    replace(
+      attempts,
+      history(run, found, all, () => void ((all += 10 * FIRST), paint())),
+    );
   };
   const stop = poll(async (options) => {
     try {
@@ -42,7 +48,8 @@ export function mount(container, { run }) {
       text = next;
       found = answer;
     } catch (error) {
-      if (error.name !== "AbortError" && !found) replace(head, h("p", { class: "note note-bad", role: "alert" }, error.message));
+      if (error.name !== "AbortError" && !found)
+        replace(head, h("p", { class: "note note-bad", role: "alert" }, error.message));
       throw error;
     }
     const focused = lanes.contains(document.activeElement) ? document.activeElement.dataset.entry : null;
@@ -62,11 +69,26 @@ function summary(found) {
   const { rule, best } = found;
   return [
     best
-      ? h("span", null, h("span", { class: "star", "aria-hidden": "true" }, "★ "), "Best: ", h("strong", null, best.entry), ` with ${best.tag} `, h("strong", { class: "number" }, number(best.score, 5)), ` at step ${count(best.step)}`)
-      : h("span", { class: "faint" }, rule ? "Nothing is kept yet" : "No rule says what is best: entries are evaluated and removed"),
+      ? h(
+          "span",
+          null,
+          h("span", { class: "star", "aria-hidden": "true" }, "★ "),
+          "Best: ",
+          h("strong", null, best.entry),
+          ` with ${best.tag} `,
+          h("strong", { class: "number" }, number(best.score, 5)),
+          ` at step ${count(best.step)}`,
+        )
+      : h(
+          "span",
+          { class: "faint" },
+          rule ? "Nothing is kept yet" : "No rule says what is best: entries are evaluated and removed",
+        ),
     rule && h("span", { class: "faint" }, `${rule.mode} of ${rule.tag}; ${plural(rule.keep ?? 1, "checkpoint")} kept`),
     h("span", { class: "grow" }),
-    found.main_step !== undefined && found.main_step !== null && h("span", { class: "faint" }, `training is at step ${count(found.main_step)}`),
+    found.main_step !== undefined &&
+      found.main_step !== null &&
+      h("span", { class: "faint" }, `training is at step ${count(found.main_step)}`),
     found.finished && h("span", { class: "faint" }, "all are handed over"),
     found.problem && h("span", { class: "note note-bad" }, found.problem),
   ];
@@ -81,7 +103,12 @@ function column(run, found, [id, title, hint], whole, more) {
     h("header", { title: hint }, h("h2", null, title), h("span", { class: "lane-count" }, count(items.length))),
     shown.map((item) => entry(run, found, id, item)),
     !items.length && h("p", { class: "lane-none" }, hint),
-    items.length > shown.length && h("button", { type: "button", class: "button quiet", onclick: more }, `${count(items.length - shown.length)} more`),
+    items.length > shown.length &&
+      h(
+        "button",
+        { type: "button", class: "button quiet", onclick: more },
+        `${count(items.length - shown.length)} more`,
+      ),
   );
 }
 
@@ -100,10 +127,32 @@ function entry(run, found, lane, item) {
   const error = errorLine(item);
   return h(
     "button",
-    { type: "button", class: ["entry", `is-${lane}`], dataset: { entry: item.entry }, onclick: () => details(run, found, item) },
-    h("span", { class: "entry-name", title: item.entry }, isBest && h("span", { class: "star", role: "img", "aria-label": "best" }, "★ "), item.entry),
-    h("span", { class: "entry-head" }, h("span", { class: "entry-facts" }, facts.join(" · ")), score !== undefined && h("span", { class: "entry-score" }, number(score))),
-    (who || item.since) && h("span", { class: "entry-facts" }, who, who && item.since && ", ", item.since && h("span", { dataset: { since: item.since } }, ago(item.since))),
+    {
+      type: "button",
+      class: ["entry", `is-${lane}`],
+      dataset: { entry: item.entry },
+      onclick: () => details(run, found, item),
+    },
+    h(
+      "span",
+      { class: "entry-name", title: item.entry },
+      isBest && h("span", { class: "star", role: "img", "aria-label": "best" }, "★ "),
+      item.entry,
+    ),
+    h(
+      "span",
+      { class: "entry-head" },
+      h("span", { class: "entry-facts" }, facts.join(" · ")),
+      score !== undefined && h("span", { class: "entry-score" }, number(score)),
+    ),
+    (who || item.since) &&
+      h(
+        "span",
+        { class: "entry-facts" },
+        who,
+        who && item.since && ", ",
+        item.since && h("span", { dataset: { since: item.since } }, ago(item.since)),
+      ),
     lane === "failed" && error && h("span", { class: "entry-error" }, error),
     lane === "skipped" && item.reason && h("span", { class: "entry-facts" }, item.reason),
   );
@@ -118,16 +167,22 @@ function lagOf(item, found, lane) {
 }
 
 function errorLine(item) {
-  const lines = String(item.error?.traceback ?? "").split("\n").filter((line) => line.trim());
+  const lines = String(item.error?.traceback ?? "")
+    .split("\n")
+    .filter((line) => line.trim());
   if (lines.length) return lines.at(-1).trim();
-  return item.error?.message ? `${item.error.type ?? "error"}: ${item.error.message}` : item.reason ?? null;
+  return item.error?.message ? `${item.error.type ?? "error"}: ${item.error.message}` : (item.reason ?? null);
 }
 
 /** All that is known of an entry: its attempts, scores, and what it failed of. */
 function details(run, found, item) {
   const attempts = found.outcomes.filter((one) => one.entry === item.entry).sort((a, b) => b.attempt - a.attempt);
   const shown = attempts.length ? attempts : [item];
-  open(item.entry, shown.map((one) => attempt(run, one)), { wide: true });
+  open(
+    item.entry,
+    shown.map((one) => attempt(run, one)),
+    { wide: true },
+  );
 }
 
 function attempt(run, one) {
@@ -145,15 +200,51 @@ function attempt(run, one) {
     ["lag", one.lag_steps !== null && one.lag_steps !== undefined ? `${count(one.lag_steps)} steps` : null],
     ["size", one.size ? bytes(one.size) : null],
     ["engine", one.engine ? h("span", { class: "mono" }, JSON.stringify(one.engine)) : null],
-    ["samples", one.samples ? h("a", { href: toRun(run, "samples", { entry: one.entry, attempt: one.attempt }), onclick: (event) => event.target.closest("dialog").close() }, `${count(one.samples.rows)} answers`) : null],
+    [
+      "samples",
+      one.samples
+        ? h(
+            "a",
+            {
+              href: toRun(run, "samples", { entry: one.entry, attempt: one.attempt }),
+              onclick: (event) => event.target.closest("dialog").close(),
+            },
+            `${count(one.samples.rows)} answers`,
+          )
+        : null,
+    ],
   ].filter(([, value]) => value !== null && value !== undefined && value !== "");
   return h(
     "section",
     null,
     one.attempt && h("h3", null, `Attempt ${one.attempt}`),
-    h("dl", { class: "facts" }, pairs.map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
-    scores.length > 0 && h("div", { class: "scroll-x section" }, h("table", { class: "table" }, h("tbody", null, scores.map(([tag, value]) => h("tr", null, h("th", { scope: "row" }, tag), h("td", { class: "is-number" }, number(value, 6))))))),
-    one.error && h("pre", { class: "trace", tabIndex: 0 }, String(one.error.traceback ?? `${one.error.type ?? "error"}: ${one.error.message ?? ""}`)),
+    h(
+      "dl",
+      { class: "facts" },
+      pairs.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+    ),
+    scores.length > 0 &&
+      h(
+        "div",
+        { class: "scroll-x section" },
+        h(
+          "table",
+          { class: "table" },
+          h(
+            "tbody",
+            null,
+            scores.map(([tag, value]) =>
+              h("tr", null, h("th", { scope: "row" }, tag), h("td", { class: "is-number" }, number(value, 6))),
+            ),
+          ),
+        ),
+      ),
+    one.error &&
+      h(
+        "pre",
+        { class: "trace", tabIndex: 0 },
+        String(one.error.traceback ?? `${one.error.type ?? "error"}: ${one.error.message ?? ""}`),
+      ),
   );
 }
 
@@ -170,12 +261,28 @@ function history(run, found, most, more) {
       h(
         "table",
         { class: "table" },
-        h("thead", null, h("tr", null, ["Ended", "Entry", "Step", "Attempt", "State", "Job", "Lag", "Duration", tag ?? ""].map((name, at) => h("th", { scope: "col", class: at === 2 || at === 3 || at > 5 ? "is-number" : null }, name)))),
-        h("tbody", null, shown.map((one) => attemptRow(run, found, one, tag))),
+        h(
+          "thead",
+          null,
+          h(
+            "tr",
+            null,
+            ["Ended", "Entry", "Step", "Attempt", "State", "Job", "Lag", "Duration", tag ?? ""].map((name, at) =>
+              h("th", { scope: "col", class: at === 2 || at === 3 || at > 5 ? "is-number" : null }, name),
+            ),
+          ),
+        ),
+        h(
+          "tbody",
+          null,
+          shown.map((one) => attemptRow(run, found, one, tag)),
+        ),
       ),
     ),
-    outcomes.length > shown.length && h("button", { type: "button", class: "button", onclick: more }, `${count(outcomes.length - shown.length)} more`),
-    found.total > outcomes.length && h("p", { class: "faint" }, `The newest ${count(outcomes.length)} of ${count(found.total)} attempts.`),
+    outcomes.length > shown.length &&
+      h("button", { type: "button", class: "button", onclick: more }, `${count(outcomes.length - shown.length)} more`),
+    found.total > outcomes.length &&
+      h("p", { class: "faint" }, `The newest ${count(outcomes.length)} of ${count(found.total)} attempts.`),
   ];
 }
 
@@ -185,7 +292,11 @@ function attemptRow(run, found, one, tag) {
     "tr",
     null,
     h("td", { class: "number" }, time(one.ended)),
-    h("th", { scope: "row" }, h("button", { type: "button", class: "as-link", onclick: () => details(run, found, one) }, one.entry)),
+    h(
+      "th",
+      { scope: "row" },
+      h("button", { type: "button", class: "as-link", onclick: () => details(run, found, one) }, one.entry),
+    ),
     h("td", { class: "is-number" }, count(one.step)),
     h("td", { class: "is-number" }, one.attempt),
     h("td", { class: bad ? "bad" : null, title: errorLine(one) }, one.state),
@@ -198,6 +309,7 @@ function attemptRow(run, found, one, tag) {
 
 function mostCommon(outcomes) {
   const counts = new Map();
-  for (const one of outcomes) for (const tag of Object.keys(one.scores ?? {})) counts.set(tag, (counts.get(tag) ?? 0) + 1);
+  for (const one of outcomes)
+    for (const tag of Object.keys(one.scores ?? {})) counts.set(tag, (counts.get(tag) ?? 0) + 1);
   return [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1))[0]?.[0];
 }

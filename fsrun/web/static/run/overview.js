@@ -18,7 +18,17 @@ export function mount(container, { run, params, store, watched }) {
     if (next === text) return;
     text = next;
     const open = new Set([...panels.querySelectorAll("details[open]")].map((one) => one.dataset.name));
-    replace(panels, [...errors(state, open), best(run, state), queue(run, state), jobs(run, state), scalars(state), recorded(run, state)].filter(Boolean));
+    replace(
+      panels,
+      [
+        ...errors(state, open),
+        best(run, state),
+        queue(run, state),
+        jobs(run, state),
+        scalars(state),
+        recorded(run, state),
+      ].filter(Boolean),
+    );
   });
   let unmount = null;
   let gone = false;
@@ -43,23 +53,50 @@ function panel(title, ...children) {
 
 function facts(pairs) {
   const real = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return h("dl", { class: "facts" }, real.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+  return h(
+    "dl",
+    { class: "facts" },
+    real.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+  );
 }
 
 function errors(state, open) {
-  return state.jobs.filter((job) => job.error || (job.status === "crashed" && job.reason)).map((job) => {
-    const error = job.error ?? {};
-    const lines = String(error.traceback ?? "").trimEnd();
-    const last = lines.split("\n").findLast((line) => line.trim()) ?? (error.type ? `${error.type}: ${error.message ?? ""}` : job.reason);
-    return h(
-      "section",
-      { class: "panel panel-wide panel-bad" },
-      h("h2", null, job.job, " ", badge(job.status)),
-      h("p", { class: "mono" }, last),
-      h("p", { class: "faint" }, [job.reason !== last && job.reason, job.host && `on ${job.host}`, job.pid !== null && `process ${job.pid}`, job.step !== null && `step ${count(job.step)}`, job.ended && `ended ${time(job.ended)}`, job.exit_code !== null && `exit code ${job.exit_code}`].filter(Boolean).join(", ")),
-      lines && h("details", { dataset: { name: job.job }, open: open.has(job.job) }, h("summary", null, "Traceback"), h("pre", { class: "trace", tabIndex: 0 }, lines)),
-    );
-  });
+  return state.jobs
+    .filter((job) => job.error || (job.status === "crashed" && job.reason))
+    .map((job) => {
+      const error = job.error ?? {};
+      const lines = String(error.traceback ?? "").trimEnd();
+      const last =
+        lines.split("\n").findLast((line) => line.trim()) ??
+        (error.type ? `${error.type}: ${error.message ?? ""}` : job.reason);
+      return h(
+        "section",
+        { class: "panel panel-wide panel-bad" },
+        h("h2", null, job.job, " ", badge(job.status)),
+        h("p", { class: "mono" }, last),
+        h(
+          "p",
+          { class: "faint" },
+          [
+            job.reason !== last && job.reason,
+            job.host && `on ${job.host}`,
+            job.pid !== null && `process ${job.pid}`,
+            job.step !== null && `step ${count(job.step)}`,
+            job.ended && `ended ${time(job.ended)}`,
+            job.exit_code !== null && `exit code ${job.exit_code}`,
+          ]
+            .filter(Boolean)
+            .join(", "),
+        ),
+        lines &&
+          h(
+            "details",
+            { dataset: { name: job.job }, open: open.has(job.job) },
+            h("summary", null, "Traceback"),
+            h("pre", { class: "trace", tabIndex: 0 }, lines),
+          ),
+      );
+    });
 }
 
 function best(run, { best: found }) {
@@ -71,7 +108,10 @@ function best(run, { best: found }) {
       ["by", `${found.mode} of ${found.tag}, ${found.keep ?? 1} kept`],
       ["entry", found.entry],
       ["step", count(found.step)],
-      ["files", h("a", { class: "mono", href: toRun(run, "files", { path: `best/${found.entry}` }) }, `best/${found.entry}`)],
+      [
+        "files",
+        h("a", { class: "mono", href: toRun(run, "files", { path: `best/${found.entry}` }) }, `best/${found.entry}`),
+      ],
     ]),
   );
 }
@@ -82,11 +122,27 @@ function queue(run, { queue: places, evals, evaluation }) {
   const cell = (name, value) => h("div", null, h("b", null, count(value)), h("span", { class: "faint" }, name));
   return panel(
     h("a", { href: toRun(run, "evaluation") }, "Evaluation"),
-    h("div", { class: "queue-strip" }, cell("waiting", places.waiting), cell("claimed", places.claimed), cell("evaluated", states.done ?? 0), cell("failed", places.failed), cell("skipped", states.skipped ?? 0)),
+    h(
+      "div",
+      { class: "queue-strip" },
+      cell("waiting", places.waiting),
+      cell("claimed", places.claimed),
+      cell("evaluated", states.done ?? 0),
+      cell("failed", places.failed),
+      cell("skipped", states.skipped ?? 0),
+    ),
     evaluation &&
       facts([
-        ["lag", evaluation.lag_steps && `median ${count(Math.round(evaluation.lag_steps.median))} steps, at most ${count(evaluation.lag_steps.max)}`],
-        ["duration", evaluation.duration_s && `median ${duration(evaluation.duration_s.median)}, at most ${duration(evaluation.duration_s.max)}`],
+        [
+          "lag",
+          evaluation.lag_steps &&
+            `median ${count(Math.round(evaluation.lag_steps.median))} steps, at most ${count(evaluation.lag_steps.max)}`,
+        ],
+        [
+          "duration",
+          evaluation.duration_s &&
+            `median ${duration(evaluation.duration_s.median)}, at most ${duration(evaluation.duration_s.max)}`,
+        ],
         ["training stood still", evaluation.pause_s?.total !== undefined ? duration(evaluation.pause_s.total) : null],
         ["queue", places.finished ? "finished: nothing more is handed over" : null],
       ]),
@@ -108,7 +164,18 @@ function jobs(run, state) {
           h("a", { href: toRun(run, "console", { job: job.job }), title: "Its console" }, job.job),
           " ",
           badge(job.status, { reason: job.reason }),
-          h("div", { class: "faint" }, [job.host, job.pid !== null && `process ${job.pid}`, job.session > 1 && `session ${job.session}`, job.ended ? `ended ${ago(job.ended)}` : job.opened && `since ${time(job.opened)}`].filter(Boolean).join(", ")),
+          h(
+            "div",
+            { class: "faint" },
+            [
+              job.host,
+              job.pid !== null && `process ${job.pid}`,
+              job.session > 1 && `session ${job.session}`,
+              job.ended ? `ended ${ago(job.ended)}` : job.opened && `since ${time(job.opened)}`,
+            ]
+              .filter(Boolean)
+              .join(", "),
+          ),
         ),
       ),
     ),
@@ -119,12 +186,43 @@ function scalars(state) {
   const found = Object.assign({}, ...[...state.jobs].reverse().map((job) => job.summary));
   const all = Object.entries(found).sort(([a], [b]) => (a < b ? -1 : 1));
   if (!all.length) return null;
-  const pairs = (part) => h("dl", { class: "facts scalars" }, part.map(([tag, value]) => [h("dt", null, tag), h("dd", { class: "number" }, number(value, 5))]));
-  return panel("Newest scalars", pairs(all.slice(0, SCALARS)), all.length > SCALARS && h("details", { dataset: { name: "scalars" } }, h("summary", null, `${count(all.length - SCALARS)} more`), pairs(all.slice(SCALARS))));
+  const pairs = (part) =>
+    h(
+      "dl",
+      { class: "facts scalars" },
+      part.map(([tag, value]) => [h("dt", null, tag), h("dd", { class: "number" }, number(value, 5))]),
+    );
+  return panel(
+    "Newest scalars",
+    pairs(all.slice(0, SCALARS)),
+    all.length > SCALARS &&
+      h(
+        "details",
+        { dataset: { name: "scalars" } },
+        h("summary", null, `${count(all.length - SCALARS)} more`),
+        pairs(all.slice(SCALARS)),
+      ),
+  );
 }
 
 function recorded(run, state) {
   if (!state.recorded.length) return null;
   const tab = { table: "tables", artifact: "artifacts" };
-  return panel("Recorded", h("ul", { class: "jobs" }, state.recorded.slice(0, SCALARS).map((one) => h("li", null, h("a", { href: toRun(run, tab[one.kind] ?? "media") }, one.name), h("span", { class: "faint" }, ` ${plural(one.count, one.kind)}`)))));
+  return panel(
+    "Recorded",
+    h(
+      "ul",
+      { class: "jobs" },
+      state.recorded
+        .slice(0, SCALARS)
+        .map((one) =>
+          h(
+            "li",
+            null,
+            h("a", { href: toRun(run, tab[one.kind] ?? "media") }, one.name),
+            h("span", { class: "faint" }, ` ${plural(one.count, one.kind)}`),
+          ),
+        ),
+    ),
+  );
 }

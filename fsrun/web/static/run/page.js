@@ -62,10 +62,32 @@ class RunPage {
     this.line = h("div", { class: "run-line" });
     this.facts = h("div", { class: "run-facts" });
     this.notes = h("div", { class: "notes" });
-    this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "About this run", onkeydown: (event) => this._arrow(event) });
+    this.tabs = h("div", {
+      class: "tabs",
+      role: "tablist",
+      "aria-label": "About this run",
+      onkeydown: (event) => this._arrow(event),
+    });
     this.body = h("div", { class: "tab-body", role: "tabpanel", id: "tab-body", tabIndex: -1 });
-    container.append(h("div", { class: "page page-run" }, h("header", { class: "run-head" }, this.line, this.facts, this.notes, this.tabs), this.body));
-    this.buttons = new Map(TABS.map((one) => [one.id, h("a", { class: "tab", role: "tab", id: `tab-${one.id}`, "aria-controls": "tab-body", href: toRun(key, one.id) }, one.title, h("span", { class: "tab-count" }))]));
+    container.append(
+      h(
+        "div",
+        { class: "page page-run" },
+        h("header", { class: "run-head" }, this.line, this.facts, this.notes, this.tabs),
+        this.body,
+      ),
+    );
+    this.buttons = new Map(
+      TABS.map((one) => [
+        one.id,
+        h(
+          "a",
+          { class: "tab", role: "tab", id: `tab-${one.id}`, "aria-controls": "tab-body", href: toRun(key, one.id) },
+          one.title,
+          h("span", { class: "tab-count" }),
+        ),
+      ]),
+    );
     this.tabs.append(...this.buttons.values());
     this.unlisten = store.listen(({ changed, gone }) => (changed.includes(key) || gone.includes(key)) && this._paint());
     this.timer = setInterval(() => this._paintFacts(), 1000);
@@ -133,7 +155,13 @@ class RunPage {
   _missing(tab, error) {
     this._clear();
     this.body.append(
-      h("div", { class: "missing", role: "alert" }, h("h2", null, `${tab.title} cannot be shown`), h("p", null, "A part of the page did not load. If fsrun was renewed while this page was open, load it again."), h("p", { class: "mono faint" }, error.message)),
+      h(
+        "div",
+        { class: "missing", role: "alert" },
+        h("h2", null, `${tab.title} cannot be shown`),
+        h("p", null, "A part of the page did not load. If fsrun was renewed while this page was open, load it again."),
+        h("p", { class: "mono faint" }, error.message),
+      ),
     );
   }
 
@@ -173,13 +201,17 @@ class RunPage {
         h("a", { class: "crumb", href: toRuns({ q: `project:${project}` }) }, project),
         h("span", { class: "crumb", "aria-hidden": "true" }, "/"),
         h("h1", null, title),
-        status && badge(status, { silent: main ? isSilent(main, row.received) : false, reason: row?.reason ?? run?.reason }),
+        status &&
+          badge(status, { silent: main ? isSilent(main, row.received) : false, reason: row?.reason ?? run?.reason }),
         row && chips(row),
       );
     }
     const state = this.watched.state;
     const problems = [this.problem, state?.run.problem ?? row?.problem, state?.queue?.problem].filter(Boolean);
-    replace(this.notes, problems.map((text) => h("p", { class: "note note-bad", role: "alert" }, text)));
+    replace(
+      this.notes,
+      problems.map((text) => h("p", { class: "note note-bad", role: "alert" }, text)),
+    );
     this._paintFacts();
     this._counts();
     this._title(this.tab ?? TABS[0]);
@@ -199,15 +231,28 @@ class RunPage {
       row && row.title !== folder && ["folder", folder, null],
       ["step", count(row?.step ?? run?.step), null],
       started && ["started", ago(started), time(started)],
-      lasted !== null && (ended || row?.status === "running") && [ended ? "took" : "runs for", duration(lasted), ended ? `ended ${time(ended)}` : null],
+      lasted !== null &&
+        (ended || row?.status === "running") && [
+          ended ? "took" : "runs for",
+          duration(lasted),
+          ended ? `ended ${time(ended)}` : null,
+        ],
       best && [`best ${best.tag}`, `${number(best.score)} at step ${count(best.step)}`, best.entry],
-      quiet !== null && isSilent(main, row.received) && ["last sign", `${age(quiet)} ago`, "No heartbeat for longer than it should take"],
+      quiet !== null &&
+        isSilent(main, row.received) && [
+          "last sign",
+          `${age(quiet)} ago`,
+          "No heartbeat for longer than it should take",
+        ],
       (row?.reason ?? run?.reason) && ["reason", row?.reason ?? run?.reason, null],
     ].filter(Boolean);
     const text = JSON.stringify(pairs);
     if (text === this.factsText) return;
     this.factsText = text;
-    replace(this.facts, pairs.map(([name, value, hint]) => h("span", { title: hint }, `${name} `, h("b", null, value))));
+    replace(
+      this.facts,
+      pairs.map(([name, value, hint]) => h("span", { title: hint }, `${name} `, h("b", null, value))),
+    );
   }
 
   /** Numbers beside the names of the tabs. */
@@ -223,8 +268,12 @@ class RunPage {
       tables: many((kind) => kind === "table"),
       artifacts: many((kind) => kind === "artifact"),
     };
-    for (const [id, value] of Object.entries(counts)) setText(this.buttons.get(id).querySelector(".tab-count"), value || "");
-    this.buttons.get("evaluation").querySelector(".tab-count").className = classes("tab-count", state.queue.failed > 0 && "is-bad");
+    for (const [id, value] of Object.entries(counts))
+      setText(this.buttons.get(id).querySelector(".tab-count"), value || "");
+    this.buttons.get("evaluation").querySelector(".tab-count").className = classes(
+      "tab-count",
+      state.queue.failed > 0 && "is-bad",
+    );
   }
 
   _title(tab) {

@@ -9,7 +9,13 @@ import { badge } from "../runs/chips.js";
 const MOST = 2_000_000;
 
 export function mount(container, { run, watched }) {
-  const field = h("input", { type: "search", class: "field filter", placeholder: "Find a setting, a package, a variable", "aria-label": "Find in the settings", oninput: () => paint() });
+  const field = h("input", {
+    type: "search",
+    class: "field filter",
+    placeholder: "Find a setting, a package, a variable",
+    "aria-label": "Find in the settings",
+    oninput: () => paint(),
+  });
   const body = h("div");
   container.append(h("div", { class: "content settings" }, h("div", { class: "settings-bar" }, field), body));
   const control = new AbortController();
@@ -24,12 +30,20 @@ export function mount(container, { run, watched }) {
     const fits = (name, value) => words.every((word) => `${name} ${value}`.toLowerCase().includes(word));
     const kept = new Set([...body.querySelectorAll("details[open]")].map((one) => one.dataset.name));
     replace(body, [
-      ...state.jobs.filter((job) => Object.keys(job.config).length).map((job) => section(job.job === "main" ? "Configuration" : `Configuration of ${job.job}`, rows(flatten(job.config), fits))),
+      ...state.jobs
+        .filter((job) => Object.keys(job.config).length)
+        .map((job) =>
+          section(
+            job.job === "main" ? "Configuration" : `Configuration of ${job.job}`,
+            rows(flatten(job.config), fits),
+          ),
+        ),
       words.length ? null : jobs(run, state),
       ...environments(run, state, others, fits, words.length > 0),
       packageList(packages, fits, words.length > 0, kept.has("packages")),
     ]);
-    if (!body.childElementCount) body.append(h("p", { class: "faint" }, words.length ? "Nothing has that in it." : "No settings were recorded."));
+    if (!body.childElementCount)
+      body.append(h("p", { class: "faint" }, words.length ? "Nothing has that in it." : "No settings were recorded."));
   };
   const unlisten = watched.listen((next) => {
     const jobs = next.jobs.map(({ silent_s, heartbeat, step, summary, ...job }) => job);
@@ -39,7 +53,10 @@ export function mount(container, { run, watched }) {
     state = next;
     paint();
     readPackages(run, next.environment, packages, control.signal).then(paint, () => {});
-    readOthers(run, next.jobs, others, control.signal).then((news) => news && paint(), () => {});
+    readOthers(run, next.jobs, others, control.signal).then(
+      (news) => news && paint(),
+      () => {},
+    );
   });
   return () => {
     control.abort();
@@ -51,7 +68,8 @@ export function mount(container, { run, watched }) {
 export function flatten(value, prefix = "") {
   const found = [];
   for (const [name, one] of Object.entries(value)) {
-    if (one && typeof one === "object" && !Array.isArray(one) && Object.keys(one).length) found.push(...flatten(one, `${prefix}${name}.`));
+    if (one && typeof one === "object" && !Array.isArray(one) && Object.keys(one).length)
+      found.push(...flatten(one, `${prefix}${name}.`));
     else found.push([`${prefix}${name}`, setting(one)]);
   }
   return found;
@@ -64,7 +82,15 @@ function section(title, content, extra = null) {
 function rows(pairs, fits) {
   const shown = pairs.filter(([name, value]) => fits(name, value instanceof Node ? value.textContent : value));
   if (!shown.length) return null;
-  return h("table", { class: "table" }, h("tbody", null, shown.map(([name, value]) => h("tr", null, h("th", { scope: "row" }, name), h("td", null, value)))));
+  return h(
+    "table",
+    { class: "table" },
+    h(
+      "tbody",
+      null,
+      shown.map(([name, value]) => h("tr", null, h("th", { scope: "row" }, name), h("td", null, value))),
+    ),
+  );
 }
 
 function jobs(run, state) {
@@ -79,7 +105,15 @@ function jobs(run, state) {
       h(
         "table",
         { class: "table plain-cells" },
-        h("thead", null, h("tr", null, heads.map((name) => h("th", { scope: "col" }, name)))),
+        h(
+          "thead",
+          null,
+          h(
+            "tr",
+            null,
+            heads.map((name) => h("th", { scope: "col" }, name)),
+          ),
+        ),
         h(
           "tbody",
           null,
@@ -89,7 +123,11 @@ function jobs(run, state) {
               null,
               h("td", null, h("a", { href: toRun(run, "console", { job: job.job }), title: "Its console" }, job.job)),
               h("td", null, badge(job.status), job.reason && h("div", { class: "faint" }, job.reason)),
-              h("td", { title: job.session > 1 ? `opened anew ${plural(job.session - 1, "time")}` : null }, count(job.session)),
+              h(
+                "td",
+                { title: job.session > 1 ? `opened anew ${plural(job.session - 1, "time")}` : null },
+                count(job.session),
+              ),
               h("td", null, job.host),
               h("td", null, job.pid),
               h("td", null, job.user),
@@ -107,7 +145,9 @@ function jobs(run, state) {
 }
 
 function environments(run, state, others, fits, searching) {
-  const found = [["main", state.environment], ...others].filter(([, environment]) => environment && Object.keys(environment).length);
+  const found = [["main", state.environment], ...others].filter(
+    ([, environment]) => environment && Object.keys(environment).length,
+  );
   return found.flatMap(([job, environment]) => {
     const of = found.length > 1 ? ` of ${job}` : "";
     return [
@@ -120,9 +160,18 @@ function environments(run, state, others, fits, searching) {
 }
 
 function code(run, { git, script, directory }) {
-  const pairs = [["script", script], ["folder", directory]];
+  const pairs = [
+    ["script", script],
+    ["folder", directory],
+  ];
   if (git) {
-    pairs.push(["commit", git.commit], ["branch", git.branch], ["remote", git.remote], ["uncommitted changes", git.dirty === null || git.dirty === undefined ? null : git.dirty ? "yes" : "no"], ["problem", git.problem]);
+    pairs.push(
+      ["commit", git.commit],
+      ["branch", git.branch],
+      ["remote", git.remote],
+      ["uncommitted changes", git.dirty === null || git.dirty === undefined ? null : git.dirty ? "yes" : "no"],
+      ["problem", git.problem],
+    );
     if (git.diff) pairs.push(["changes", h("a", { href: fileAddress(run, git.diff) }, git.diff, git.cut && " (cut)")]);
   }
   return pairs.filter(([, value]) => value !== null && value !== undefined);
@@ -142,11 +191,39 @@ function quote(word) {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`;
 }
 
-const KNOWN = new Set(["protocol", "job", "session", "recorded", "command", "arguments", "directory", "script", "variables", "user", "pid", "git", "packages", "memory", "gpus"]);
+const KNOWN = new Set([
+  "protocol",
+  "job",
+  "session",
+  "recorded",
+  "command",
+  "arguments",
+  "directory",
+  "script",
+  "variables",
+  "user",
+  "pid",
+  "git",
+  "packages",
+  "memory",
+  "gpus",
+]);
 
 function machine(environment) {
-  const rest = Object.fromEntries(Object.entries(environment).filter(([name, value]) => !KNOWN.has(name) && value !== null));
-  const gpus = (environment.gpus ?? []).map((gpu, at) => [`gpu.${at}`, typeof gpu === "object" && gpu ? Object.entries(gpu).map(([name, value]) => `${name} ${/memory|bytes/.test(name) && typeof value === "number" ? bytes(value) : setting(value)}`).join(", ") : setting(gpu)]);
+  const rest = Object.fromEntries(
+    Object.entries(environment).filter(([name, value]) => !KNOWN.has(name) && value !== null),
+  );
+  const gpus = (environment.gpus ?? []).map((gpu, at) => [
+    `gpu.${at}`,
+    typeof gpu === "object" && gpu
+      ? Object.entries(gpu)
+          .map(
+            ([name, value]) =>
+              `${name} ${/memory|bytes/.test(name) && typeof value === "number" ? bytes(value) : setting(value)}`,
+          )
+          .join(", ")
+      : setting(gpu),
+  ]);
   return [...flatten(rest), ...(environment.memory ? [["memory", bytes(environment.memory)]] : []), ...gpus];
 }
 
@@ -157,15 +234,21 @@ function packageList(packages, fits, searching, open) {
   const table = rows(pairs, fits);
   if (!table) return null;
   if (searching) return section("Packages", table);
-  return section("Packages", h("details", { dataset: { name: "packages" }, open }, h("summary", null, plural(pairs.length, "package")), table));
+  return section(
+    "Packages",
+    h("details", { dataset: { name: "packages" }, open }, h("summary", null, plural(pairs.length, "package")), table),
+  );
 }
 
 /** Names and versions of a list such as `numpy==2.1.0`. */
 export function parsePackages(text) {
-  return text.split("\n").filter((line) => line.trim()).map((line) => {
-    const at = line.search(/==| @ /);
-    return at < 0 ? [line.trim(), ""] : [line.slice(0, at).trim(), line.slice(at).replace(/^==/, "").trim()];
-  });
+  return text
+    .split("\n")
+    .filter((line) => line.trim())
+    .map((line) => {
+      const at = line.search(/==| @ /);
+      return at < 0 ? [line.trim(), ""] : [line.slice(0, at).trim(), line.slice(at).replace(/^==/, "").trim()];
+    });
 }
 
 async function readPackages(run, environment, packages, signal) {

@@ -26,14 +26,23 @@ export function sign(status) {
   const delay = `${-Math.round(performance.now() % PULSE)}ms`;
   if (state === "running") return h("span", { class: "ring", "aria-hidden": "true", style: { "--delay": delay } });
   if (state === "unknown") return h("span", { class: "sign sign-unknown", "aria-hidden": "true" }, "?");
-  return svg("svg", { class: `sign sign-${state}`, viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("path", { d: PATHS[state] }));
+  return svg(
+    "svg",
+    { class: `sign sign-${state}`, viewBox: "0 0 12 12", "aria-hidden": "true" },
+    svg("path", { d: PATHS[state] }),
+  );
 }
 
 /** A status as sign and word. */
 export function badge(status, { silent = false, reason = null } = {}) {
   const state = stateOf(status);
   const word = silent ? "silent" : state === "unknown" ? status || "unknown" : WORDS[state];
-  return h("span", { class: ["badge", `is-${state}`, silent && "is-silent"], dataset: { status: state }, title: reason }, sign(state), word);
+  return h(
+    "span",
+    { class: ["badge", `is-${state}`, silent && "is-silent"], dataset: { status: state }, title: reason },
+    sign(state),
+    word,
+  );
 }
 
 /** The chip of a job. `row`: of the store. */
@@ -115,7 +124,9 @@ export function watchChips(store) {
     if (!shown || !changed.includes(shown.dataset.key)) return;
     const { key: run, job } = shown.dataset;
     requestAnimationFrame(() => {
-      const again = [...document.querySelectorAll(".chip[data-job]")].find((one) => one.dataset.key === run && one.dataset.job === job);
+      const again = [...document.querySelectorAll(".chip[data-job]")].find(
+        (one) => one.dataset.key === run && one.dataset.job === job,
+      );
       if (again) show(again);
       else hide();
     });
@@ -124,7 +135,11 @@ export function watchChips(store) {
 
 function facts(row, job) {
   const quiet = silence(job, row.received);
-  const beat = job.heartbeat ? `${time(job.heartbeat)}, ${ago(job.heartbeat)}` : quiet !== null ? `${age(quiet)} ago` : null;
+  const beat = job.heartbeat
+    ? `${time(job.heartbeat)}, ${ago(job.heartbeat)}`
+    : quiet !== null
+      ? `${age(quiet)} ago`
+      : null;
   const pairs = [
     ["host", job.host],
     ["process", job.pid],
@@ -135,8 +150,19 @@ function facts(row, job) {
     ["reason", job.reason],
   ];
   return [
-    h("div", { class: "card-over-head" }, h("strong", null, job.job), badge(job.status, { silent: isSilent(job, row.received) })),
-    h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
+    h(
+      "div",
+      { class: "card-over-head" },
+      h("strong", null, job.job),
+      badge(job.status, { silent: isSilent(job, row.received) }),
+    ),
+    h(
+      "dl",
+      { class: "facts" },
+      pairs
+        .filter(([, value]) => value !== null && value !== undefined && value !== "")
+        .map(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+    ),
     job.error_line && h("p", { class: "error-line" }, job.error_line),
   ];
 }

@@ -9,19 +9,47 @@ const PLAIN = {
   project: { title: "Project", width: 130, value: (row) => row.project },
   run: { title: "Folder", width: 190, value: (row) => row.run },
   step: { title: "Step", width: 92, numeric: true, value: (row) => row.step, text: (row) => count(row.step) },
-  age: { title: "Age", width: 76, numeric: true, descending: false, value: (row) => since(row.startedAt), text: (row) => age(since(row.startedAt)), hint: (row) => time(row.started) },
+  age: {
+    title: "Age",
+    width: 76,
+    numeric: true,
+    descending: false,
+    value: (row) => since(row.startedAt),
+    text: (row) => age(since(row.startedAt)),
+    hint: (row) => time(row.started),
+  },
   duration: { title: "Duration", width: 104, numeric: true, value: lasted, text: (row) => duration(lasted(row)) },
   ended: { title: "Ended", width: 150, value: (row) => row.ended, text: (row) => time(row.ended) },
-  best: { title: "Best", width: 130, numeric: true, value: (row) => real(row.best?.score), text: (row) => number(row.best?.score), hint: (row) => (row.best ? `${row.best.tag}, ${row.best.entry} at step ${count(row.best.step)}` : null) },
-  waiting: { title: "Waiting", width: 84, numeric: true, value: (row) => row.waiting, text: (row) => count(row.waiting) },
-  claimed: { title: "Claimed", width: 84, numeric: true, value: (row) => row.claimed, text: (row) => count(row.claimed) },
+  best: {
+    title: "Best",
+    width: 130,
+    numeric: true,
+    value: (row) => real(row.best?.score),
+    text: (row) => number(row.best?.score),
+    hint: (row) => (row.best ? `${row.best.tag}, ${row.best.entry} at step ${count(row.best.step)}` : null),
+  },
+  waiting: {
+    title: "Waiting",
+    width: 84,
+    numeric: true,
+    value: (row) => row.waiting,
+    text: (row) => count(row.waiting),
+  },
+  claimed: {
+    title: "Claimed",
+    width: 84,
+    numeric: true,
+    value: (row) => row.claimed,
+    text: (row) => count(row.claimed),
+  },
   failed: { title: "Failed", width: 76, numeric: true, value: (row) => row.failed, text: (row) => count(row.failed) },
   host: { title: "Host", width: 130, value: (row) => row.jobs[0]?.host },
   reason: { title: "Reason", width: 150, value: (row) => row.reason },
 };
 export const NAMES = Object.keys(PLAIN);
 const FIRST = ["name", "status", "jobs", "project", "step", "age", "best"];
-const MINOR = /\/(stderr|truncated|failed|ungraded|response_tokens|pass@\d+|lag_steps|duration_s|pause_s)$|_(low|high)$|^eval\/(lag_steps|duration_s|pause_s)$/;
+const MINOR =
+  /\/(stderr|truncated|failed|ungraded|response_tokens|pass@\d+|lag_steps|duration_s|pause_s)$|_(low|high)$|^eval\/(lag_steps|duration_s|pause_s)$/;
 const FLAT = 3;
 
 /** A column by its id: a name above, `tag:<scalar>` or `config:<setting>`. */
@@ -30,10 +58,19 @@ export function column(id) {
   const at = id.indexOf(":");
   const [kind, name] = [id.slice(0, at), id.slice(at + 1)];
   if (kind === "tag") {
-    return { id, kind, title: name, width: 112, numeric: true, value: (row) => real(own(row.summary, name)), text: (row) => number(own(row.summary, name)) };
+    return {
+      id,
+      kind,
+      title: name,
+      width: 112,
+      numeric: true,
+      value: (row) => real(own(row.summary, name)),
+      text: (row) => number(own(row.summary, name)),
+    };
   }
   if (kind === "config") {
-    const text = (row) => (typeof own(row.config, name) === "number" ? number(own(row.config, name), 6) : setting(own(row.config, name)));
+    const text = (row) =>
+      typeof own(row.config, name) === "number" ? number(own(row.config, name), 6) : setting(own(row.config, name));
     return { id, kind, title: name, width: 120, value: (row) => own(row.config, name), text, numeric: false };
   }
   return null;
@@ -72,7 +109,9 @@ export function usual(rows) {
   const counts = tally(rows, "summary");
   const ruled = new Map();
   for (const row of rows) if (row.best) ruled.set(row.best.tag, (ruled.get(row.best.tag) ?? 0) + 1);
-  const weight = ([tag, times]) => times * (MINOR.test(tag) ? 0.1 : tag.startsWith("eval/") ? 2 : /loss|reward/.test(tag) ? 1.8 : 1) + (ruled.get(tag) ?? 0);
+  const weight = ([tag, times]) =>
+    times * (MINOR.test(tag) ? 0.1 : tag.startsWith("eval/") ? 2 : /loss|reward/.test(tag) ? 1.8 : 1) +
+    (ruled.get(tag) ?? 0);
   const tags = [...counts].sort((a, b) => weight(b) - weight(a) || (a[0] < b[0] ? -1 : 1)).slice(0, FLAT);
   return [...FIRST, ...tags.map(([tag]) => `tag:${tag}`)];
 }

@@ -16,12 +16,12 @@ export function arrange(rows, { query = "", sort, group = "", closed = new Set()
   return { items: grouped(sorted, group, closed, columns), shown: sorted };
 }
 
-/** Rows in order. What is missing comes last either way; equal ones are newest first. */
+/** Rows in order. What is missing comes last either way; equal ones stay in the order in which they were given. */
 export function order(rows, { by, down }) {
   const value = column(by)?.value ?? column("name").value;
   const keyed = rows.map((row) => ({ row, key: sortable(value(row)) }));
   const turn = down ? -1 : 1;
-  keyed.sort((a, b) => compare(a.key, b.key, turn) || newer(a.row, b.row));
+  keyed.sort((a, b) => compare(a.key, b.key, turn));
   return keyed.map(({ row }) => row);
 }
 
@@ -37,10 +37,6 @@ function compare(a, b, turn) {
   if (b === null) return -1;
   if (typeof a !== typeof b) return typeof a === "number" ? -turn : turn;
   return a < b ? -turn : turn;
-}
-
-function newer(a, b) {
-  return (b.startedAt ?? 0) - (a.startedAt ?? 0) || (a.key < b.key ? -1 : 1);
 }
 
 function grouped(rows, by, closed, columns) {
@@ -90,5 +86,8 @@ export function groupings(rows, most = 200) {
       if (seen.size <= most) seen.add(value);
     }
   }
-  return [...values].filter(([, seen]) => seen.size >= 2 && seen.size <= most).map(([key]) => key).sort();
+  return [...values]
+    .filter(([, seen]) => seen.size >= 2 && seen.size <= most)
+    .map(([key]) => key)
+    .sort();
 }

@@ -1,13 +1,12 @@
 // All runs: the bar with filter, groups and columns, the table, and what is selected.
 
-import { open } from "../dialog.js";
 import { h, replace, setText } from "../dom.js";
-import { count, plural } from "../format.js";
 import { bind } from "../keys.js";
 import { go, setParams, toCompare, toRun } from "../route.js";
 import { keep, recall } from "../storage.js";
 import { column, usual } from "./columns.js";
 import { arrange, groupings } from "./model.js";
+import { explain, notes, selection, tally } from "./notes.js";
 import { pickColumns } from "./picker.js";
 import { Table } from "./table.js";
 
@@ -66,16 +65,33 @@ class Page {
     this.sort = sort ? { by: sort.replace(/^-/, ""), down: sort.startsWith("-") } : SORT;
     this.group = params.get("group") ?? "";
     if (this.filter.value !== this.query) this.filter.value = this.query;
+    this._remember();
   }
 
   _build(container) {
     this.filter = h("input", {
-      type: "search", class: "field filter", placeholder: "Filter: name  status:running  eval/acc>0.9", "aria-label": "Filter the runs", spellcheck: "false", autocomplete: "off", enterkeyhint: "search",
+      type: "search",
+      class: "field filter",
+      placeholder: "Filter: name  status:running  eval/acc>0.9",
+      "aria-label": "Filter the runs",
+      spellcheck: "false",
+      autocomplete: "off",
+      enterkeyhint: "search",
       oninput: () => this._setQuery(this.filter.value),
       onkeydown: (event) => this._inFilter(event),
     });
-    this.groups = h("select", { class: "field", "aria-label": "Group by", onchange: () => this._setGroup(this.groups.value), onpointerdown: () => this._offerGroups(), onfocus: () => this._offerGroups() });
-    this.sorts = h("select", { class: "field only-narrow", "aria-label": "Sort by", onchange: () => this._setSort(JSON.parse(this.sorts.value)) });
+    this.groups = h("select", {
+      class: "field",
+      "aria-label": "Group by",
+      onchange: () => this._setGroup(this.groups.value),
+      onpointerdown: () => this._offerGroups(),
+      onfocus: () => this._offerGroups(),
+    });
+    this.sorts = h("select", {
+      class: "field only-narrow",
+      "aria-label": "Sort by",
+      onchange: () => this._setSort(JSON.parse(this.sorts.value)),
+    });
     this.tally = h("span", { class: "tally", role: "status", "aria-live": "polite" });
     this.notes = h("div", { class: "notes" });
     this.place = h("div", { class: "table-place" });
@@ -89,8 +105,18 @@ class Page {
           "div",
           { class: "bar" },
           this.filter,
-          h("button", { type: "button", class: "button quiet help-button", "aria-label": "How to filter", title: "How to filter", onclick: explain }, "?"),
-          h("label", { class: "labelled" }, h("span", { class: "faint" }, "Group "), this.groups),
+          h(
+            "button",
+            {
+              type: "button",
+              class: "button quiet help-button",
+              "aria-label": "How to filter",
+              title: "How to filter",
+              onclick: explain,
+            },
+            "?",
+          ),
+          h("label", { class: "labelled" }, h("span", { class: "faint" }, "Group"), this.groups),
           this.sorts,
           h("button", { type: "button", class: "button", onclick: () => this._pick() }, "Columns"),
           h("span", { class: "grow" }),
@@ -119,8 +145,14 @@ class Page {
 
   _paint() {
     const columns = this._columns();
-    const rows = [...this.store.rows.values()];
-    const { items, shown } = arrange(rows, { query: this.query, sort: this.sort, group: this.group, closed: this.closed, columns });
+    const rows = this.store.newest();
+    const { items, shown } = arrange(rows, {
+      query: this.query,
+      sort: this.sort,
+      group: this.group,
+      closed: this.closed,
+      columns,
+    });
     this.shown = shown;
     this.table.show({ items, columns, widths: this.widths, sort: this.sort, selected: this.store.selected });
     this._offerGroups();
@@ -130,36 +162,25 @@ class Page {
   }
 
   _tell(rows) {
-    const { store } = this;
-    const running = this.shown.filter((row) => row.status === "running").length;
-    const some = this.shown.length === rows.length ? plural(rows.length, "run") : `${count(this.shown.length)} of ${plural(rows.length, "run")}`;
-    setText(this.tally, `${some}${running ? `, ${count(running)} running` : ""}${store.scanning && store.loaded ? ", looking …" : ""}`);
-    const damaged = rows.filter((row) => row.problem !== null).length;
-    const notes = [
-      !store.loaded && !store.problem && note("plain", "Reading the runs …"),
-      store.problem && note("bad", store.problem),
-      store.loaded && !store.scanning && !rows.length && note("plain", "No runs yet. A training makes one: ", h("code", null, 'fsrun.init("project")'), ", or try ", h("code", null, "fsrun demo"), "."),
-      rows.length > 0 && !this.shown.length && note("plain", "No run fits the filter. ", h("button", { type: "button", class: "button", onclick: () => this._setQuery("") }, "Clear it")),
-      damaged > 0 && note("warn", h("a", { href: "#/?q=is%3Adamaged" }, plural(damaged, "damaged run")), ": shown as far as it can be read"),
-      store.strays.count > 0 && note("warn", `${plural(store.strays.count, "thing")} below the root that ${store.strays.count === 1 ? "is" : "are"} no run: ${store.strays.names.join(", ")}${store.strays.count > store.strays.names.length ? ", …" : ""}`),
-    ].filter(Boolean);
-    const text = notes.map((one) => one.textContent).join("\n");
+    setText(this.tally, tally(this.store, rows, this.shown));
+    const found = notes(this.store, rows, this.shown, () => this._setQuery(""));
+    const text = found.map((one) => one.textContent).join("\n");
     if (text === this.noted) return;
     this.noted = text;
-    replace(this.notes, notes);
+    replace(this.notes, found);
   }
 
   _tellChosen() {
-    const keys = [...this.store.selected];
-    this.chosen.hidden = !keys.length;
-    if (!keys.length) return replace(this.chosen);
-    const many = keys.length > MOST_COMPARED;
+    const { selected } = this.store;
+    this.chosen.hidden = !selected.size;
     replace(
       this.chosen,
-      h("strong", null, `${count(keys.length)} selected`),
-      h("button", { type: "button", class: "button primary", disabled: many, title: many ? `At most ${MOST_COMPARED} are compared` : null, onclick: () => this._compare() }, keys.length === 1 ? "Open charts" : "Compare"),
-      many && h("span", { class: "faint" }, `at most ${MOST_COMPARED} are compared`),
-      h("button", { type: "button", class: "button quiet", onclick: () => this._selectNone() }, "Clear"),
+      selection(
+        selected.size,
+        MOST_COMPARED,
+        () => this._compare(),
+        () => this._selectNone(),
+      ),
     );
   }
 
@@ -170,14 +191,20 @@ class Page {
     const key = JSON.stringify(offers);
     if (key !== this.sortsKey) {
       this.sortsKey = key;
-      replace(this.sorts, offers.map((one) => h("option", { value: JSON.stringify(one) }, `${column(one.by)?.title ?? one.by} ${one.down ? "↓" : "↑"}`)));
+      replace(
+        this.sorts,
+        offers.map((one) =>
+          h("option", { value: JSON.stringify(one) }, `${column(one.by)?.title ?? one.by} ${one.down ? "↓" : "↑"}`),
+        ),
+      );
     }
     this.sorts.value = now;
   }
 
   /** Fills the list of groupings anew where runs have changed: only while it is needed, since it reads all settings. */
   _offerGroups() {
-    const needed = document.activeElement === this.groups || this.groups.matches(":hover") || !this.groups.options.length;
+    const needed =
+      document.activeElement === this.groups || this.groups.matches(":hover") || !this.groups.options.length;
     if (this.offered !== this.store.version && needed) {
       this.offered = this.store.version;
       const settings = groupings([...this.store.rows.values()]).map((key) => `config:${key}`);
@@ -186,10 +213,14 @@ class Page {
       const key = JSON.stringify(ids);
       if (key !== this.groupsKey && document.activeElement !== this.groups) {
         this.groupsKey = key;
-        replace(this.groups, ids.map((id) => h("option", { value: id }, id ? column(id)?.title ?? id : "nothing")));
+        replace(
+          this.groups,
+          ids.map((id) => h("option", { value: id }, id ? (column(id)?.title ?? id) : "no groups")),
+        );
       }
     }
-    if (![...this.groups.options].some((option) => option.value === this.group)) this.groups.append(h("option", { value: this.group }, column(this.group)?.title ?? this.group));
+    if (![...this.groups.options].some((option) => option.value === this.group))
+      this.groups.append(h("option", { value: this.group }, column(this.group)?.title ?? this.group));
     if (document.activeElement !== this.groups) this.groups.value = this.group;
   }
 
@@ -250,7 +281,12 @@ class Page {
   }
 
   _pick() {
-    pickColumns({ rows: [...this.store.rows.values()], now: () => this._columns(), set: (ids) => this._setColumns(ids), usual: () => this._setColumns(null) });
+    pickColumns({
+      rows: [...this.store.rows.values()],
+      now: () => this._columns(),
+      set: (ids) => this._setColumns(ids),
+      usual: () => this._setColumns(null),
+    });
   }
 
   _select(index, range) {
@@ -259,7 +295,8 @@ class Page {
     if (item?.kind !== "row") return;
     const on = !this.store.selected.has(item.row.key);
     const from = range && this.lastIndex !== undefined ? this.lastIndex : index;
-    for (let at = Math.min(from, index); at <= Math.max(from, index); at += 1) if (items[at]?.kind === "row") this._put(items[at].row.key, on);
+    for (let at = Math.min(from, index); at <= Math.max(from, index); at += 1)
+      if (items[at]?.kind === "row") this._put(items[at].row.key, on);
     this.lastIndex = index;
     this._paint();
   }
@@ -306,7 +343,8 @@ class Page {
 
   _keys() {
     const { table } = this;
-    const inTable = () => !(document.activeElement instanceof HTMLButtonElement || document.activeElement?.matches("a, .chip, summary"));
+    const inTable = () =>
+      !(document.activeElement instanceof HTMLButtonElement || document.activeElement?.matches("a, .chip, summary"));
     const act = (work) => (event) => (inTable(event) ? void work() : false);
     return [
       { key: "/", does: "Filter", run: () => this.filter.select() },
@@ -323,6 +361,11 @@ class Page {
       { key: "Enter", does: "Open the run, or fold the group", run: act(() => this._enter()) },
       { key: "x", does: "Select it", run: () => this._toggle() },
       { key: " ", hidden: true, run: act(() => this._toggle()) },
+      {
+        key: "X",
+        does: "Select all that are shown, or none",
+        run: () => this._selectAll(this.shown, !this.shown.every((row) => this.store.selected.has(row.key))),
+      },
       { key: "c", does: "Compare what is selected", run: () => this._compare() },
       { key: "Escape", does: "Clear filter, then selection", run: () => this._escape() },
     ];
@@ -345,22 +388,4 @@ class Page {
     else if (this.store.selected.size) this._selectNone();
     else return false;
   }
-}
-
-function note(kind, ...children) {
-  return h("p", { class: `note note-${kind}`, role: kind === "bad" ? "alert" : null }, children);
-}
-
-function explain() {
-  const rows = [
-    ["resnet", "in name, folder, project or status"],
-    ['"two words"', "with the space"],
-    ["-resnet", "not in it"],
-    ["status:running", "also project: name: job: host: reason: entry:; several with commas"],
-    ["eval/acc>0.9", "a scalar's newest value; >= < <= = != too"],
-    ["lr<=1e-3", "a setting; optimizer.lr where it is within another"],
-    ["step>1000", "a column"],
-    ["is:live", "also is:damaged is:failed is:waiting is:best"],
-  ];
-  open("Filter", [h("p", null, "All words have to fit."), h("dl", { class: "keys" }, rows.map(([word, what]) => h("div", null, h("dt", null, h("code", null, word)), h("dd", null, what))))]);
 }

@@ -17,7 +17,14 @@ export function pickColumns({ rows, now, set, usual }) {
   const known = new Set(offers.map((one) => one.id));
   const chosen = h("ol", { class: "picker-chosen" });
   const list = h("div", { class: "picker-list" });
-  const field = h("input", { type: "search", class: "field", placeholder: "Find a scalar or a setting", "aria-label": "Find a column", autofocus: true, oninput: () => paintOffers() });
+  const field = h("input", {
+    type: "search",
+    class: "field",
+    placeholder: "Find a scalar or a setting",
+    "aria-label": "Find a column",
+    autofocus: true,
+    oninput: () => paintOffers(),
+  });
 
   const change = (ids) => {
     set(ids);
@@ -35,7 +42,9 @@ export function pickColumns({ rows, now, set, usual }) {
     const to = Math.max(1, Math.min(ids.length - 1, at + by));
     ids.splice(to, 0, ...ids.splice(at, 1));
     change(ids);
-    [...chosen.querySelectorAll("button")].find((button) => button.dataset.id === id && button.dataset.by === String(by))?.focus();
+    [...chosen.querySelectorAll("button")]
+      .find((button) => button.dataset.id === id && button.dataset.by === String(by))
+      ?.focus();
   };
 
   const paintChosen = () => {
@@ -49,9 +58,40 @@ export function pickColumns({ rows, now, set, usual }) {
           h("span", { class: "picker-name", title: id }, column(id).title),
           !known.has(id) && h("span", { class: "faint" }, "no run has it"),
           id !== "name" && [
-            h("button", { type: "button", class: "button quiet tiny", disabled: index <= 1, "aria-label": `${column(id).title}: to the left`, dataset: { id, by: "-1" }, onclick: () => move(id, -1) }, "↑"),
-            h("button", { type: "button", class: "button quiet tiny", disabled: index === ids.length - 1, "aria-label": `${column(id).title}: to the right`, dataset: { id, by: "1" }, onclick: () => move(id, 1) }, "↓"),
-            h("button", { type: "button", class: "button quiet tiny", "aria-label": `${column(id).title}: take away`, onclick: () => takeAway(id) }, "✕"),
+            h(
+              "button",
+              {
+                type: "button",
+                class: "button quiet tiny",
+                disabled: index <= 1,
+                "aria-label": `${column(id).title}: to the left`,
+                dataset: { id, by: "-1" },
+                onclick: () => move(id, -1),
+              },
+              "↑",
+            ),
+            h(
+              "button",
+              {
+                type: "button",
+                class: "button quiet tiny",
+                disabled: index === ids.length - 1,
+                "aria-label": `${column(id).title}: to the right`,
+                dataset: { id, by: "1" },
+                onclick: () => move(id, 1),
+              },
+              "↓",
+            ),
+            h(
+              "button",
+              {
+                type: "button",
+                class: "button quiet tiny",
+                "aria-label": `${column(id).title}: take away`,
+                onclick: () => takeAway(id),
+              },
+              "✕",
+            ),
           ],
         ),
       ),
@@ -60,7 +100,9 @@ export function pickColumns({ rows, now, set, usual }) {
   const paintOffers = () => {
     const ids = now();
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const fitting = offers.filter((one) => one.id !== "name" && words.every((word) => one.title.toLowerCase().includes(word)));
+    const fitting = offers.filter(
+      (one) => one.id !== "name" && words.every((word) => one.title.toLowerCase().includes(word)),
+    );
     const shown = fitting.slice(0, MOST);
     const kinds = [...new Set(shown.map((one) => one.kind))];
     replace(
@@ -70,12 +112,25 @@ export function pickColumns({ rows, now, set, usual }) {
           "fieldset",
           null,
           h("legend", null, kind),
-          shown.filter((one) => one.kind === kind).map((one) =>
-            h("label", { class: "picker-offer" }, h("input", { type: "checkbox", checked: ids.includes(one.id), onchange: (event) => toggle(one.id, event.target.checked) }), h("span", { class: "picker-name" }, one.title), one.times !== null && h("span", { class: "faint" }, count(one.times))),
-          ),
+          shown
+            .filter((one) => one.kind === kind)
+            .map((one) =>
+              h(
+                "label",
+                { class: "picker-offer" },
+                h("input", {
+                  type: "checkbox",
+                  checked: ids.includes(one.id),
+                  onchange: (event) => toggle(one.id, event.target.checked),
+                }),
+                h("span", { class: "picker-name" }, one.title),
+                one.times !== null && h("span", { class: "faint" }, count(one.times)),
+              ),
+            ),
         ),
       ),
-      fitting.length > MOST && h("p", { class: "faint" }, `${count(fitting.length - MOST)} more: type a part of the name`),
+      fitting.length > MOST &&
+        h("p", { class: "faint" }, `${count(fitting.length - MOST)} more: type a part of the name`),
       !fitting.length && h("p", { class: "faint" }, "Nothing has that in its name."),
     );
   };
@@ -86,5 +141,24 @@ export function pickColumns({ rows, now, set, usual }) {
     paintChosen();
     paintOffers();
   };
-  open("Columns", h("div", { class: "picker" }, h("div", null, field, list), h("div", null, h("div", { class: "picker-head" }, h("h3", null, "Shown, from left to right"), h("button", { type: "button", class: "button quiet", onclick: reset }, "Usual ones")), chosen)), { wide: true });
+  open(
+    "Columns",
+    h(
+      "div",
+      { class: "picker" },
+      h("div", null, field, list),
+      h(
+        "div",
+        null,
+        h(
+          "div",
+          { class: "picker-head" },
+          h("h3", null, "Shown, from left to right"),
+          h("button", { type: "button", class: "button quiet", onclick: reset }, "Usual ones"),
+        ),
+        chosen,
+      ),
+    ),
+    { wide: true },
+  );
 }

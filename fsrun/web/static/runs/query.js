@@ -9,7 +9,9 @@ const HAS = /^(is|has):(.+)$/;
 
 /** A function that tells of a row whether it fits all words; null where there are none. */
 export function compile(text) {
-  const tests = [...text.matchAll(PART)].map(([, not, quoted, word]) => negate(not, quoted !== undefined ? contains(quoted) : test(word)));
+  const tests = [...text.matchAll(PART)].map(([, not, quoted, word]) =>
+    negate(not, quoted !== undefined ? contains(quoted) : test(word)),
+  );
   const real = tests.filter(Boolean);
   if (!real.length) return null;
   return real.length === 1 ? real[0] : (row) => real.every((fits) => fits(row));
@@ -46,7 +48,12 @@ const STATES = {
 function among(name, wanted) {
   if (!wanted) return null;
   const words = wanted.split(",").filter(Boolean);
-  const fits = (text) => words.some((word) => String(text ?? "").toLowerCase().includes(word));
+  const fits = (text) =>
+    words.some((word) =>
+      String(text ?? "")
+        .toLowerCase()
+        .includes(word),
+    );
   if (name === "status") return (row) => words.some((word) => row.status.startsWith(word));
   if (name === "name") return (row) => fits(row.title);
   if (name === "host") return (row) => row.jobs.some((job) => fits(job.host));
@@ -68,7 +75,13 @@ function compare(name, sign, given) {
       return same === (sign === "=");
     }
     if (number === null || value === null) return false;
-    return sign === ">" ? number > value : sign === "<" ? number < value : sign === ">=" ? number >= value : number <= value;
+    return sign === ">"
+      ? number > value
+      : sign === "<"
+        ? number < value
+        : sign === ">="
+          ? number >= value
+          : number <= value;
   };
 }
 
@@ -82,7 +95,8 @@ function readNumber(text) {
 function lookUp(row, name) {
   if (Object.hasOwn(row.summary, name)) return row.summary[name];
   if (Object.hasOwn(row.config, name)) return row.config[name];
-  if (name.startsWith("config.") || name.startsWith("config:")) return Object.hasOwn(row.config, name.slice(7)) ? row.config[name.slice(7)] : undefined;
+  if (name.startsWith("config.") || name.startsWith("config:"))
+    return Object.hasOwn(row.config, name.slice(7)) ? row.config[name.slice(7)] : undefined;
   const found = valueOf(name, row);
   return found === undefined ? undefined : found;
 }

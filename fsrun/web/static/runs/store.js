@@ -19,6 +19,7 @@ export class Store {
     this._cursor = "";
     this._listeners = new Set();
     this._stop = null;
+    this._order = null;
   }
 
   start() {
@@ -38,6 +39,12 @@ export class Store {
 
   row(key) {
     return this.rows.get(key);
+  }
+
+  /** All rows, newest first. The order changes only where runs come and go, so that it is not made every second. */
+  newest() {
+    this._order ??= [...this.rows.values()].sort(newer).map((row) => row.key);
+    return this._order.map((key) => this.rows.get(key));
   }
 
   /** A job of a run, by its key and name. */
@@ -63,15 +70,26 @@ export class Store {
     const full = answer.full ?? !this._cursor;
     const changed = answer.runs.map((row) => prepare(row));
     const stays = full ? new Set(changed.map((row) => row.key)) : null;
-    const gone = full ? [...this.rows.keys()].filter((key) => !stays.has(key)) : (answer.gone ?? []).filter((key) => this.rows.has(key));
+    const gone = full
+      ? [...this.rows.keys()].filter((key) => !stays.has(key))
+      : (answer.gone ?? []).filter((key) => this.rows.has(key));
     for (const key of gone) {
       this.rows.delete(key);
       this.selected.delete(key);
     }
+    if (gone.length || changed.some((row) => this.rows.get(row.key)?.startedAt !== row.startedAt)) this._order = null;
     for (const row of changed) this.rows.set(row.key, row);
-    const problem = answer.problem ?? (answer.stalled_s ? `the file system has not answered for ${Math.round(answer.stalled_s)} s` : null);
+    const problem =
+      answer.problem ??
+      (answer.stalled_s ? `the file system has not answered for ${Math.round(answer.stalled_s)} s` : null);
     const strays = answer.strays ?? { count: 0, names: [] };
-    const news = changed.length || gone.length || !this.loaded || this.scanning !== answer.scanning || this.problem !== problem || this.strays.count !== strays.count;
+    const news =
+      changed.length ||
+      gone.length ||
+      !this.loaded ||
+      this.scanning !== answer.scanning ||
+      this.problem !== problem ||
+      this.strays.count !== strays.count;
     Object.assign(this, { _cursor: answer.cursor, scanning: answer.scanning, problem, strays, loaded: true });
     if (news) this._tell({ changed: changed.map((row) => row.key), gone });
   }
@@ -88,6 +106,10 @@ export class Store {
   }
 }
 
+function newer(a, b) {
+  return (b.startedAt ?? 0) - (a.startedAt ?? 0) || (a.key < b.key ? -1 : 1);
+}
+
 /** Add to a row what the table asks for ten thousand times. */
 function prepare(row) {
   row.title = row.name || row.run;
@@ -101,7 +123,9 @@ function prepare(row) {
 
 /** A text such that texts in this form sort as people expect: run-2 before run-10, without regard to case. */
 export function natural(text) {
-  return String(text).toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0"));
+  return String(text)
+    .toLowerCase()
+    .replace(/\d+/g, (digits) => digits.padStart(12, "0"));
 }
 
 /** Seconds since the last sign of a job, now; null where that means nothing. */

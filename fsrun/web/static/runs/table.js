@@ -1,11 +1,8 @@
 // The table itself: only the rows in sight are elements, so that ten thousand are as fast as ten.
 
 import { h, replace, setText } from "../dom.js";
-import { number, plural } from "../format.js";
-import { toRun } from "../route.js";
-import { badge, chips } from "./chips.js";
 import { column } from "./columns.js";
-import { isSilent } from "./store.js";
+import { line, looks } from "./lines.js";
 
 const BEYOND = 6;
 const SELECT_WIDTH = 34;
@@ -30,7 +27,14 @@ export class Table {
     this._head = h("div", { class: "grid-row grid-head", role: "row", "aria-rowindex": 1 });
     this._scroll = h(
       "div",
-      { class: "grid", role: "grid", tabIndex: 0, "aria-label": "Runs", "aria-multiselectable": "true", dataset: { list: "runs" } },
+      {
+        class: "grid",
+        role: "grid",
+        tabIndex: 0,
+        "aria-label": "Runs",
+        "aria-multiselectable": "true",
+        dataset: { list: "runs" },
+      },
       h("div", { class: "grid-head-group", role: "rowgroup" }, this._head),
       this._body,
     );
@@ -69,27 +73,24 @@ export class Table {
   show({ items, columns, widths, sort, selected }) {
     Object.assign(this, { items, widths, sort, selected, columns: columns.map(column).filter(Boolean) });
     if (this._activeKey !== null) this.active = items.findIndex((item) => keyOf(item) === this._activeKey);
-    const looks = JSON.stringify([columns, widths, sort]);
-    if (looks !== this._looks) {
-      this._looks = looks;
+    const frame = JSON.stringify([columns, widths, sort]);
+    if (frame !== this._shownFrame) {
+      this._shownFrame = frame;
       this.refresh();
       return;
     }
     // What did not change stays, with the pointer and the focus in it.
     for (const [index, element] of this._drawn) {
-      if (element.sign !== this._sign(items[index], index) || element.row !== items[index]?.row) this._redraw(index);
+      if (element.sign !== looks(items[index], this._look(index)) || element.row !== items[index]?.row)
+        this._redraw(index);
     }
     this._heading();
     this._draw();
   }
 
-  /** What a line looks like, but for its run. */
-  _sign(item, index) {
-    const active = index === this.active;
-    if (item?.kind === "row") return `${active} ${this.selected.has(item.row.key)}`;
-    if (item?.kind !== "group") return "";
-    const chosen = item.rows.filter((row) => this.selected.has(row.key)).length;
-    return JSON.stringify([active, item.name, item.open, item.rows.length, chosen, [...item.means.values()]]);
+  _look(index) {
+    const { columns, selected } = this;
+    return { index, columns, selected, active: index === this.active, narrow: this._narrow.matches };
   }
 
   /** Draw all that is in sight anew. */
@@ -100,13 +101,17 @@ export class Table {
     this._draw();
   }
 
-  /** Ages that went on. */
+  /** Ages that went on, and silences that began. */
   tick() {
     for (const [index, element] of this._drawn) {
       const item = this.items[index];
       if (item?.kind !== "row") continue;
-      for (const cell of element.querySelectorAll("[data-ages]")) setText(cell, column(cell.dataset.ages).text(item.row));
+      if (element.sign !== looks(item, this._look(index))) this._redraw(index);
+      else
+        for (const cell of element.querySelectorAll("[data-ages]"))
+          setText(cell, column(cell.dataset.ages).text(item.row));
     }
+    this._draw();
   }
 
   /** Make a line the active one. */
@@ -158,7 +163,10 @@ export class Table {
     const { row, head } = this._sizes();
     this._body.style.height = `${this.items.length * row}px`;
     const first = Math.max(0, Math.floor(this._scroll.scrollTop / row) - BEYOND);
-    const last = Math.min(this.items.length, Math.ceil((this._scroll.scrollTop + this._scroll.clientHeight - head) / row) + BEYOND);
+    const last = Math.min(
+      this.items.length,
+      Math.ceil((this._scroll.scrollTop + this._scroll.clientHeight - head) / row) + BEYOND,
+    );
     for (const [index, element] of this._drawn) {
       if (index >= first && index < last) continue;
       // A row that has the focus stays, or the keyboard would be lost.
@@ -169,9 +177,9 @@ export class Table {
     const fresh = document.createDocumentFragment();
     for (let index = first; index < last; index += 1) {
       if (this._drawn.has(index)) continue;
-      const element = this._line(this.items[index], index);
+      const element = line(this.items[index], this._look(index));
       element.style.transform = `translateY(${index * row}px)`;
-      Object.assign(element, { row: this.items[index].row, sign: this._sign(this.items[index], index) });
+      Object.assign(element, { row: this.items[index].row, sign: looks(this.items[index], this._look(index)) });
       this._drawn.set(index, element);
       fresh.append(element);
     }
@@ -191,10 +199,22 @@ export class Table {
     const some = !chosen && rows.some((item) => this.selected.has(item.row.key));
     replace(
       this._head,
-      h("span", { class: "cell cell-select", role: "columnheader" }, h("input", { type: "checkbox", "aria-label": "Select all that are shown", tabIndex: -1, checked: chosen, indeterminate: some, dataset: { all: "1" } })),
+      h(
+        "span",
+        { class: "cell cell-select", role: "columnheader" },
+        h("input", {
+          type: "checkbox",
+          "aria-label": "Select all that are shown",
+          tabIndex: -1,
+          checked: chosen,
+          indeterminate: some,
+          dataset: { all: "1" },
+        }),
+      ),
       this.columns.map((one) => this._headCell(one)),
     );
-    if (focused) [...this._head.querySelectorAll("button")].find((button) => button.dataset.column === focused)?.focus();
+    if (focused)
+      [...this._head.querySelectorAll("button")].find((button) => button.dataset.column === focused)?.focus();
   }
 
   _headCell(one) {
@@ -206,8 +226,24 @@ export class Table {
     };
     return h(
       "span",
-      { class: ["cell", one.numeric && "is-number", one.kind && `is-${one.kind}`], role: "columnheader", "aria-sort": sorted ? (this.sort.down ? "descending" : "ascending") : "none" },
-      h("button", { type: "button", class: "head-button", title: `${one.title}: sort; Shift with an arrow moves the column`, dataset: { column: one.id }, onclick: () => this._on.sort(one.id), onkeydown: keys }, h("span", { class: "head-title" }, one.title), sorted && h("span", { class: "head-sort", "aria-hidden": "true" }, this.sort.down ? "↓" : "↑")),
+      {
+        class: ["cell", one.numeric && "is-number", one.kind && `is-${one.kind}`],
+        role: "columnheader",
+        "aria-sort": sorted ? (this.sort.down ? "descending" : "ascending") : "none",
+      },
+      h(
+        "button",
+        {
+          type: "button",
+          class: "head-button",
+          title: `${one.title}: sort; Shift with an arrow moves the column`,
+          dataset: { column: one.id },
+          onclick: () => this._on.sort(one.id),
+          onkeydown: keys,
+        },
+        h("span", { class: "head-title" }, one.title),
+        sorted && h("span", { class: "head-sort", "aria-hidden": "true" }, this.sort.down ? "↓" : "↑"),
+      ),
       h("span", { class: "head-edge", "aria-hidden": "true", onpointerdown: (event) => this._resize(event, one) }),
     );
   }
@@ -225,73 +261,13 @@ export class Table {
       this._scroll.style.setProperty("--whole", `${SELECT_WIDTH + widths.reduce((a, b) => a + b, 0)}px`);
     };
     edge.addEventListener("pointermove", move);
-    edge.addEventListener("pointerup", (up) => {
-      edge.removeEventListener("pointermove", move);
-      this._on.resize(one.id, width(up));
-    }, { once: true });
-  }
-
-  _line(item, index) {
-    if (item.kind === "group") return this._group(item, index);
-    const { row } = item;
-    const selected = this.selected.has(row.key);
-    const active = index === this.active;
-    const attributes = {
-      class: ["grid-row", active && "is-active", selected && "is-selected", row.problem && "is-damaged"],
-      role: "row",
-      id: `row-${index}`,
-      "aria-rowindex": index + 2,
-      "aria-selected": String(selected),
-      dataset: { index, key: row.key },
-    };
-    const box = h("span", { class: "cell cell-select", role: "gridcell" }, h("input", { type: "checkbox", tabIndex: -1, checked: selected, "aria-label": `Select ${row.title}` }));
-    if (this._narrow.matches) return h("div", attributes, box, this._card(row, active));
-    return h("div", attributes, box, this.columns.map((one) => this._cell(one, row, active)));
-  }
-
-  _cell(one, row, active) {
-    const attributes = { class: ["cell", one.numeric && "is-number"], role: "gridcell" };
-    if (one.id === "name") return h("span", { ...attributes, class: "cell cell-name" }, link(row), flag(row));
-    if (one.id === "status") return h("span", { ...attributes, class: "cell cell-status" }, state(row));
-    if (one.id === "jobs") return h("span", { ...attributes, class: "cell cell-chips" }, chips(row, { reachable: active }));
-    const text = one.text(row);
-    const ages = one.id === "age" || (one.id === "duration" && row.status === "running");
-    return h("span", { ...attributes, title: one.hint?.(row) ?? (text.length > 12 ? text : null), dataset: ages ? { ages: one.id } : {} }, text);
-  }
-
-  /** A row where there is little room: two lines. */
-  _card(row, active) {
-    const rest = this.columns.filter((one) => !["name", "status", "jobs", "project"].includes(one.id)).slice(0, 3);
-    return h(
-      "span",
-      { class: "cell narrow-card", role: "gridcell" },
-      h("span", { class: "narrow-line" }, link(row), flag(row), h("span", { class: "grow" }), state(row)),
-      h("span", { class: "narrow-line narrow-facts" }, h("span", { class: "narrow-project" }, row.project), rest.map((one) => h("span", null, h("span", { class: "faint" }, `${one.title} `), one.text(row)))),
-      h("span", { class: "narrow-line narrow-chips" }, chips(row, { reachable: active })),
-    );
-  }
-
-  _group(item, index) {
-    const chosen = item.rows.filter((row) => this.selected.has(row.key)).length;
-    const running = item.rows.filter((row) => row.status === "running").length;
-    const mean = (one) => {
-      const found = item.means.get(one.id);
-      return found ? h("span", { class: "cell is-number", role: "gridcell", title: `mean of ${found.times}${found.deviation === null ? "" : `, deviation ${number(found.deviation)}`}` }, number(found.mean)) : h("span", { class: "cell", role: "gridcell" });
-    };
-    const label = h(
-      "button",
-      { type: "button", class: "fold", tabIndex: -1, "aria-expanded": String(item.open), dataset: { fold: "1" } },
-      h("span", { class: "fold-sign", "aria-hidden": "true" }, item.open ? "▾" : "▸"),
-      h("strong", null, item.name),
-      h("span", { class: "faint" }, ` ${plural(item.rows.length, "run")}${running ? `, ${running} running` : ""}`),
-    );
-    const cells = this._narrow.matches ? [] : this.columns.slice(1).map(mean);
-    return h(
-      "div",
-      { class: ["grid-row", "grid-group", index === this.active && "is-active"], role: "row", id: `row-${index}`, "aria-rowindex": index + 2, dataset: { index } },
-      h("span", { class: "cell cell-select", role: "gridcell" }, h("input", { type: "checkbox", tabIndex: -1, checked: chosen === item.rows.length, indeterminate: chosen > 0 && chosen < item.rows.length, "aria-label": `Select the runs of ${item.name}` })),
-      h("span", { class: "cell cell-name", role: "gridcell" }, label),
-      cells,
+    edge.addEventListener(
+      "pointerup",
+      (up) => {
+        edge.removeEventListener("pointermove", move);
+        this._on.resize(one.id, width(up));
+      },
+      { once: true },
     );
   }
 
@@ -323,17 +299,4 @@ export class Table {
 
 function keyOf(item) {
   return item === undefined || item === null ? null : item.kind === "row" ? item.row.key : `group ${item.name}`;
-}
-
-function link(row) {
-  return h("a", { class: "run-link", href: toRun(row.key), tabIndex: -1, title: row.title === row.run ? row.title : `${row.title} (${row.run})` }, row.title);
-}
-
-function flag(row) {
-  return row.problem && h("span", { class: "flag", role: "img", "aria-label": `damaged: ${row.problem}`, title: row.problem }, "!");
-}
-
-function state(row) {
-  const main = row.jobs.find((job) => job.job === "main");
-  return badge(row.status, { silent: main ? isSilent(main, row.received) : false, reason: row.reason });
 }
