@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from fsrun.adapters import datasets, samples
@@ -210,8 +210,12 @@ class _Measurement:
             if room is not None and room < one.plan.max_tokens:
                 one.shortened.add(prompt.row)
             for sample in range(one.plan.samples):
-                sampling = None if room is None else sampling_of(one.plan, room, self._seed(one, prompt, sample))
-                yield _Item(one, prompt, sample, rendered, sampling)
+                yield _Item(one, prompt, sample, rendered, self._sampling(one, prompt, sample, room))
+
+    def _sampling(self, one: _Set, prompt: Prompt, sample: int, room: int | None) -> Mapping[str, Any] | None:
+        if room is None:
+            return None
+        return sampling_of(one.plan, room, self._seed(one, prompt, sample), special=self.tokens.hides_thinking)
 
     def _seed(self, one: _Set, prompt: Prompt, sample: int) -> int | None:
         """Another seed for each sample, the same at each checkpoint."""
@@ -237,10 +241,8 @@ class _Measurement:
         answer = Answer()
         for _ in range(OTHER_VERSION_TRIES):
             answer = await self.target.generate(ask)
-            if answer.finish in FAILED or self.version is None:
-                return answer
-            if answer.weight_versions == (self.version,):
-                return answer
+            if answer.finish in FAILED or self.version is None or answer.weight_versions == (self.version,):
+                return replace(answer, text=self.tokens.answer_text(answer.text))
         made_by = " and ".join(answer.weight_versions) or "unnamed"
         return Answer(
             finish="error",

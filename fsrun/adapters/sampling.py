@@ -37,8 +37,8 @@ def room_for(prompt: int, allowed: int, context: int | None) -> int | None:
     return room if room >= least_answer(allowed) else None
 
 
-def sampling_of(plan: SetPlan, room: int, seed: int | None = None) -> dict[str, Any]:
-    """The engine's ``sampling_params``."""
+def sampling_of(plan: SetPlan, room: int, seed: int | None = None, *, special: bool = False) -> dict[str, Any]:
+    """The engine's ``sampling_params``. ``special``: special tokens are to stay in the text of the answer."""
     sampling: dict[str, Any] = {
         "temperature": plan.temperature,
         "top_p": plan.top_p,
@@ -47,6 +47,8 @@ def sampling_of(plan: SetPlan, room: int, seed: int | None = None) -> dict[str, 
     }
     if plan.stop:
         sampling["stop"] = list(plan.stop)
+    if special:
+        sampling["skip_special_tokens"] = False
     if seed is not None:
         sampling["sampling_seed"] = seed
     return sampling

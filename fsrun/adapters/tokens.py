@@ -14,14 +14,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fsrun.adapters.datasets import Prompt
 from fsrun.adapters.evaluation import EvaluationError
-from fsrun.adapters.graders.final import opens_thinking
+from fsrun.adapters.graders.final import THINKING, opens_thinking, part
 from fsrun.adapters.http import needed
 from fsrun.adapters.plan import SetPlan
 
@@ -67,6 +68,12 @@ class Tokens:
         self.digest = digest
         self._tokenizer = tokenizer
         self._kept: dict[str, _Kept] = {}
+        special = _special(tokenizer)
+        tags = special & {tag for pair in THINKING for tag in pair}
+        self.hides_thinking = bool(tags)
+        """Whether tags of thinking are special tokens, which engines leave out of their answers unless told not to."""
+        left_out = sorted(special - tags, key=lambda token: (-len(token), token)) if tags else []
+        self._left_out = re.compile("|".join(map(re.escape, left_out))) if left_out else None
         self._agreed: int | None = 0
         """Texts on which tokenizer and backend agreed; None: they differed."""
 
@@ -100,6 +107,10 @@ class Tokens:
         template = self.template(plan)
         return None if template is None else hashlib.sha256(template.encode()).hexdigest()[:16]
 
+    def answer_text(self, text: str) -> str:
+        """An answer as it is graded: tags of thinking stay in it, all other special tokens do not."""
+        return text if self._left_out is None else self._left_out.sub("", text)
+
     def context_length(self) -> int | None:
         """The longest text that the model's files allow; engines may take less."""
         found = [value for value in (self._config_length(), self._own_length()) if value is not None]
@@ -115,11 +126,11 @@ class Tokens:
                 config = json.load(file)
         except (OSError, ValueError):
             return None
-        for part in (config, config.get("text_config")) if isinstance(config, dict) else ():
-            if isinstance(part, dict):
+        for level in (config, config.get("text_config")) if isinstance(config, dict) else ():
+            if isinstance(level, dict):
                 for name in _LENGTHS:
-                    if isinstance(part.get(name), int) and part[name] > 0:
-                        return int(part[name])
+                    if isinstance(level.get(name), int) and level[name] > 0:
+                        return int(level[name])
         return None
 
     def _render(self, plan: SetPlan, prompt: Prompt) -> Rendered:
@@ -139,7 +150,10 @@ class Tokens:
                 add_generation_prompt=not ends,
                 continue_final_message=ends,
             )
-            return self._encode(text, special=False)
+            rendered = self._encode(text, special=False)
+            if ends and not part(str(messages[-1].get("content") or "")).finished:
+                return replace(rendered, thinking=True)
+            return rendered
         except EvaluationError:
             raise
         except Exception as error:
@@ -253,6 +267,16 @@ def _call(call: Any) -> Any:
         if isinstance(arguments, dict):
             return {**call, "function": {**function, "arguments": arguments}}
     return call
+
+
+def _special(tokenizer: Any) -> set[str]:
+    """The texts of the special tokens, which a decoder leaves out."""
+    found = {str(token) for token in getattr(tokenizer, "all_special_tokens", None) or ()}
+    added = getattr(tokenizer, "added_tokens_decoder", None)
+    for token in added.values() if isinstance(added, Mapping) else ():
+        if getattr(token, "special", False):
+            found.add(str(getattr(token, "content", token)))
+    return found - {""}
 
 
 def _folder(name: str) -> str:

@@ -430,8 +430,22 @@ def test_the_answer_follows_the_thinking(text: str, answer: str, finished: bool)
 def test_a_prompt_may_open_the_thinking() -> None:
     assert opens_thinking("<|user|>2+2?<|assistant|><think>\n")
     assert not opens_thinking("<|user|>2+2?<|assistant|><think>\n\n</think>\n")
+    assert opens_thinking("<|user|>2+2?<|assistant|>[THINK]")
     assert part(r"so \boxed{5}", thinking=True).finished is False
     assert part(r"so </think> \boxed{5}", thinking=True).answer == r" \boxed{5}"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "<|system|>Reason between <think> and an end tag.<|user|>2+2?<|assistant|>",
+        "<|user|>What does the tag <think> do?<|assistant|>",
+        "<|user|>[THINK] or not?<|assistant|>",
+        "<|user|>2+2?<|assistant|><think>4</think><|user|>And <think>?<|assistant|>\n",
+    ],
+)
+def test_a_prompt_that_speaks_of_thinking_does_not_open_it(prompt: str) -> None:
+    assert not opens_thinking(prompt)
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)

@@ -12,8 +12,9 @@ from fsrun.adapters.generation import Answer, Ask, HttpTarget, Served
 from fsrun.adapters.graders import Grade
 from fsrun.adapters.measure import GRADED_AT_ONCE, Measured, Progress, measure
 from fsrun.adapters.plan import EvalPlan, SetPlan
+from fsrun.adapters.tokens import Tokens
 from support.standin import Engine
-from support.words import WordGrader, plan_of, tokens, write_set
+from support.words import WordGrader, WordTokenizer, plan_of, tokens, write_set
 
 FORTY_TWO = Answer("the answer is 42", "stop", None, 3, 4, ("v1",))
 
@@ -224,6 +225,20 @@ def test_too_many_answers_without_a_grade_are_no_score_and_end_it_early_with_the
 def test_an_endless_score_counts_as_no_grade_also_for_what_is_allowed(path: Path) -> None:
     with pytest.raises(EvaluationError, match="1 of 4 could not be graded"):
         measured(plan_of(path), graders=WordGrader(lambda answer, columns: Grade(float("nan"))))
+
+
+def test_where_tags_of_thinking_are_special_tokens_they_are_asked_for_and_the_others_taken_out(path: Path) -> None:
+    class Tagged(WordTokenizer):
+        all_special_tokens = ("<|end|>", "<think>", "</think>")
+
+    target = FakeTarget(lambda ask: Answer("<think>40</think>42<|end|>", "stop", None, 3, 4, ("v1",)))
+    found = asyncio.run(measure(plan_of(path), target, Tokens(Tagged(), "/nowhere"), graders=WordGrader()))
+    assert {ask.sampling["skip_special_tokens"] for ask in target.asks} == {False}
+    assert set(found.samples["answer"].to_pylist()) == {"<think>40</think>42"}
+    assert found.scores["eval/sums"] == 0.25
+    plain = FakeTarget()
+    measured(plan_of(path), plain)
+    assert not any("skip_special_tokens" in ask.sampling for ask in plain.asks)
 
 
 def test_where_all_may_fail_and_do_there_is_no_score_and_the_causes_are_named(path: Path) -> None:

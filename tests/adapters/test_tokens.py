@@ -160,3 +160,26 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UsageError, match=r"needs transformers: pip install 'fsrun\[sglang\]'"):
         Tokenizers().get(str(tmp_path))
+
+
+class TaggedTokenizer(WordTokenizer):
+    """Has tags of thinking among its special tokens."""
+
+    all_special_tokens = ("<|end|>", "<think>", "</think>")
+
+
+def test_special_tags_of_thinking_stay_in_an_answer_and_all_other_special_tokens_do_not() -> None:
+    tagged = Tokens(TaggedTokenizer(), "/nowhere")
+    assert tagged.hides_thinking
+    assert tagged.answer_text("<think>a<|end|></think>42<|end|>") == "<think>a</think>42"
+    assert not tokens().hides_thinking
+    assert tokens().answer_text("42<|end|>") == "42<|end|>"
+
+
+def test_thinking_that_a_last_message_of_the_assistant_began_is_known_to_be_open() -> None:
+    def begun(content: str) -> bool:
+        return tokens().render(SET, Prompt(0, None, messages=[*HI, {"role": "assistant", "content": content}])).thinking
+
+    assert begun("<think>Let me see.")
+    assert not begun("<think>Let me see.</think>So")
+    assert not tokens().render(SET, Prompt(0, None, text="what is <think>?")).thinking

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-_THINKING: Final = (
+THINKING: Final = (
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<seed:think>", "</seed:think>"),
     ("[THINK]", "[/THINK]"),
     ("◁think▷", "◁/think▷"),
 )
+"""Tags that open thinking, and close it."""
 UNFINISHED: Final = "the thinking did not end"
 
 _BOX: Final = re.compile(r"\\(?:boxed|fbox)\s{0,8}\{|(?<=\\)(?:boxed|fbox)\s{0,8}\{|\\.|[{}]", re.DOTALL)
@@ -47,19 +48,22 @@ def part(text: str, *, thinking: bool = False) -> Parted:
     prompt. It ends where thinking is opened again, or at the end.
     """
     closed = 0
-    for _, tag in _THINKING:
+    for _, tag in THINKING:
         at = text.rfind(tag)
         if at >= 0:
             closed = max(closed, at + len(tag))
     if thinking and not closed:
         return Parted("", False)
-    opened = [at for tag, _ in _THINKING if (at := text.find(tag, closed)) >= 0]
+    opened = [at for tag, _ in THINKING if (at := text.find(tag, closed)) >= 0]
     return Parted(text[closed : min(opened)], False) if opened else Parted(text[closed:], True)
 
 
 def opens_thinking(prompt: str) -> bool:
-    """Whether a rendered prompt ends inside thinking, so that its answer begins there."""
-    return not part(prompt[-20_000:]).finished
+    """Whether a rendered prompt ends with a tag that opens thinking, so that its answer begins there.
+
+    One that stands elsewhere in it is spoken of, by the system prompt or the question.
+    """
+    return prompt[-1000:].rstrip().endswith(tuple(tag for tag, _ in THINKING))
 
 
 @dataclass(frozen=True, slots=True)
