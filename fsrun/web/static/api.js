@@ -95,12 +95,15 @@ export function poll(fn, seconds) {
     timer = setTimeout(run, again ? 0 : 1000 * Math.min(SLOWEST, seconds * 2 ** Math.min(failures, 6)));
   };
   const seen = () => (document.hidden ? clearTimeout(timer) : run());
+  const back = ({ online }) => online && failures && run();
   document.addEventListener("visibilitychange", seen);
+  listeners.add(back);
   run();
   const stop = () => {
     control.abort();
     clearTimeout(timer);
     document.removeEventListener("visibilitychange", seen);
+    listeners.delete(back);
   };
   stop.now = () => {
     failures = 0;
