@@ -3,7 +3,8 @@
 The first look goes through the whole root, runs with a marker first. Then runs with an open job are looked at every
 second, those that a page shows or that got a marker as well; the others in turn, each once in five minutes or so. New
 folders are found by listings of the root and its projects every few seconds. Where the file system is slow, all of that
-takes longer in proportion: the thread never waits for less than it worked.
+takes longer in proportion: the thread never waits for less than it worked. Where nobody has asked for a minute, it
+looks every ten seconds.
 
 What is asked here is answered from memory, so that a mount that hangs holds up the thread and nobody else. Leaves to
 others: what a row holds (``row``), what is a run (``folders``).
@@ -34,12 +35,16 @@ TICK = 1.0
 """Seconds between two looks at a run with an open job."""
 TURN = 300.0
 """Seconds in which every other run has its turn, where the file system is fast enough."""
+IDLE = 60.0
+"""Seconds after which nobody looks any more."""
+REST = 10.0
+"""Seconds between two looks while nobody looks; whoever asks ends the rest."""
 SWEEP = 5.0
 """Seconds between two listings of the root and its projects, at least; 20 times what one took at most."""
 AFRESH = 3600.0
 """Seconds after which a row is read anew although no job was opened or closed."""
-STALLED = 10.0
-"""Seconds after which the folder is said not to answer."""
+STALLED = 15.0
+"""Seconds after which the folder is said not to answer; longer than any pause."""
 _SILENT = 120.0
 """Seconds of silence, or 4T where that is more, after which a job on another host has its turn with the others."""
 _SLOW = 0.004
@@ -95,6 +100,8 @@ class Catalog:
         self._scanned = False
         self._alive_at = self._clock.monotonic()
         self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._asked_at = self._alive_at
         self._thread: threading.Thread | None = None
 
     # ---- what routes ask
@@ -107,12 +114,14 @@ class Catalog:
     def stop(self) -> None:
         """End the thread; one that hangs in the file system is left to the end of the process."""
         self._stop.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join(1.0)
 
     def path(self, project: str, run: str) -> str:
         """Folder of a run, which is looked at soon, since somebody asks for it. Raises ``NotFoundError``."""
         key = f"{project}/{run}"
+        self._note_asked()
         with self._lock:
             held = self._held.get(key)
         if held is None:
@@ -122,6 +131,7 @@ class Catalog:
 
     def since(self, cursor: str | None) -> dict[str, Any]:
         """The object of ``/api/runs``: rows that changed since ``cursor``; all, and ``full``, where there is none."""
+        self._note_asked()
         with self._lock:
             after = self._read_cursor(cursor)
             rows = [self._body(held) for held in self._changed(after or 0)]
@@ -139,6 +149,7 @@ class Catalog:
 
     def live(self) -> list[dict[str, Any]]:
         """The rows of runs with an open job, or with entries that wait."""
+        self._note_asked()
         with self._lock:
             return [self._with_silence(held.row, held) for held in self._held.values() if held.row is not None]
 
@@ -162,6 +173,10 @@ class Catalog:
         """Seconds since the thread last got an answer, where that is long ago."""
         with self._lock:
             return self._stalled()
+
+    def _note_asked(self) -> None:
+        self._asked_at = self._clock.monotonic()
+        self._wake.set()
 
     def _stalled(self) -> float | None:
         silent = self._clock.monotonic() - self._alive_at
@@ -214,13 +229,19 @@ class Catalog:
                 began = self._clock.monotonic()
                 try:
                     self.look(pool)
-                    self._problem = None
+                    self._problem, self._alive_at = None, self._clock.monotonic()
                 except Exception as error:  # noqa: BLE001 - the table goes on with what it has, and says so
                     self._problem = f"{self._root}: {error}"
-                took = self._clock.monotonic() - began
-                self._stop.wait(max(TICK - took, min(took, 10 * TICK)))
+                self._wake.clear()
+                pause, rests = self.pause(self._clock.monotonic() - began)
+                (self._wake if rests else self._stop).wait(pause)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def pause(self, took: float) -> tuple[float, bool]:
+        """Seconds until the next round, after one that took so long; and whether who asks need not wait for that."""
+        rests = self._scanned and self._clock.monotonic() - self._asked_at > IDLE
+        return max((REST if rests else TICK) - took, min(took, 10 * TICK)), rests
 
     def look(self, pool: ThreadPoolExecutor | None = None) -> None:
         """One round. Raises ``OSError`` where the root cannot be listed."""

@@ -244,6 +244,20 @@ def test_a_job_whose_process_is_gone_is_crashed_at_once(catalog: Catalog, root: 
     ]
 
 
+def test_it_looks_every_second_while_somebody_asks_and_rests_otherwise(catalog: Catalog, clock: FakeClock) -> None:
+    assert catalog.pause(0.25) == (0.75, False)
+    assert catalog.pause(5.0) == (5.0, False)
+    assert catalog.pause(60.0) == (10.0, False)
+    catalog.look()
+    clock.advance(61)
+    assert catalog.pause(0.25) == (9.75, True)
+    catalog.since(None)
+    assert catalog.pause(0.25) == (0.75, False)
+    clock.advance(61)
+    catalog.live()
+    assert catalog.pause(0.25) == (0.75, False)
+
+
 # ---- what is damaged
 
 
