@@ -90,8 +90,15 @@ def reduce(x: Array, y: Array, points: int) -> Reduced:
 def _m4(x: Array, y: Array, points: int) -> Array:
     """Places of the points that stay: of columns of equal width in x, as those of the pixels are."""
     if _is_even(x) or x[-1] <= x[0]:
-        return np.unique(M4Downsampler().downsample(y, n_out=points))
-    return np.unique(M4Downsampler().downsample(x.astype(np.float64) - float(x[0]), y, n_out=points))
+        chosen = M4Downsampler().downsample(y, n_out=points)
+    else:
+        chosen = M4Downsampler().downsample(x.astype(np.float64) - float(x[0]), y, n_out=points)
+    # The columns are as wide as fractions of floats say: now and then the last ones of a million points are in none.
+    begin = int(chosen[-1]) + 1
+    rest = y[begin:]
+    if len(rest):
+        chosen = np.append(chosen, [begin + int(rest.argmin()), begin + int(rest.argmax()), len(y) - 1])
+    return np.unique(chosen.astype(np.int64))
 
 
 def _is_even(x: Array) -> bool:

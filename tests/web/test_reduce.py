@@ -50,6 +50,13 @@ def test_a_spike_of_one_step_among_a_million_stays() -> None:
     assert len(found.x) <= 1000
 
 
+@pytest.mark.parametrize("count", [1_000_006, 1_000_014, 1_000_031])
+@pytest.mark.parametrize("scale", [1, 0.37])
+def test_the_newest_point_stays_whatever_the_count(count: int, scale: float) -> None:
+    found = reduce(np.arange(count) * scale, np.arange(float(count)), 1600)
+    assert (found.y[0], found.y[-1]) == (0.0, count - 1)
+
+
 def test_a_missing_number_among_a_million_interrupts_the_line() -> None:
     y = np.zeros(1_000_000)
     y[345_678] = np.nan
