@@ -50,6 +50,35 @@ class LocalFiles:
 
 def read_all(folder: str, root: str | None = None) -> Iterator[dict[str, Any]]:
     """Yield the status of every daemon of this user on this host, with ``running``; of one root, if it is given."""
+    for lock, facts in _read(folder, root):
+        yield {"running": locks.is_taken(lock)} | facts
+
+
+def running(folder: str, root: str) -> dict[str, Any] | None:
+    """The status of the daemon that runs on this host for this user and root; for those who ask again and again.
+
+    Whether a lock is held is found by taking it: that is done only where the process of the status is there, so that a
+    daemon that starts meanwhile never finds its lock taken by a question.
+    """
+    for lock, facts in _read(folder, root):
+        pid = facts.get("pid")
+        if isinstance(pid, int) and pid > 0 and _is_there(pid) and locks.is_taken(lock):
+            return facts
+    return None
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _read(folder: str, root: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (lock file, status) of every daemon that left one."""
     for name in sorted(os.listdir(folder)):
         if not name.endswith(_STATUS):
             continue
@@ -59,5 +88,4 @@ def read_all(folder: str, root: str | None = None) -> Iterator[dict[str, Any]]:
         except (OSError, ValueError):
             continue
         if isinstance(facts, dict) and root in (None, facts.get("root"), facts.get("given")):
-            running = locks.is_taken(f"{folder}/{name[: -len(_STATUS)]}{_LOCK}")
-            yield {"running": running} | facts
+            yield f"{folder}/{name[: -len(_STATUS)]}{_LOCK}", facts

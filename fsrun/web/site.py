@@ -9,7 +9,7 @@ from typing import Any
 
 import fsrun
 from fsrun.core.timing import STATUS_INTERVAL
-from fsrun.daemon.status import read_all
+from fsrun.daemon.status import running
 from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.disk.locks import runtime_folder
 from fsrun.run.inspect import inspect_logs, inspect_now
@@ -79,8 +79,8 @@ def has_charts() -> bool:
 def daemon_of(root: str) -> dict[str, Any] | None:
     """What the daemon of a root says of itself, if one runs on this host for this user."""
     try:
-        found = [facts for facts in read_all(runtime_folder(os.environ), root) if facts["running"]]
+        found = running(runtime_folder(os.environ), root)
     except (OSError, fsrun.FsrunError):
         return None
     keys = ("pid", "started", "written", "runs", "live", "rounds", "did", "problems", "hanging")
-    return {key: found[0].get(key) for key in keys} | {"interval_s": STATUS_INTERVAL} if found else None
+    return None if found is None else {key: found.get(key) for key in keys} | {"interval_s": STATUS_INTERVAL}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from fsrun.cli import main
+from fsrun.daemon import status
 from fsrun.daemon.status import LocalFiles
 from fsrun.disk import locks
 
@@ -66,6 +68,23 @@ def test_the_status_says_what_was_done_and_what_was_not(runtime: str, capsys: py
     ]
     assert call("--status", "--json") == 0
     assert json.loads(capsys.readouterr().out) == [{"running": True, **FACTS}]
+    lock.release()
+
+
+def test_who_asks_again_and_again_takes_no_lock_of_a_daemon_that_is_gone(
+    runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = LocalFiles(runtime, "/data/runs")
+    files.write(FACTS | {"pid": os.getpid()})
+    assert status.running(runtime, "/data/runs") is None
+    lock = locks.take(files.lock)
+    assert lock is not None
+    assert status.running(runtime, "/data/runs") == FACTS | {"pid": os.getpid()}
+    assert status.running(runtime, "/data/other") is None
+    monkeypatch.setattr(locks, "is_taken", lambda path: pytest.fail("the lock was taken to ask"))
+    for pid in (2**22 + 1, 2**40, None, -1):
+        files.write(FACTS | {"pid": pid})
+        assert status.running(runtime, "/data/runs") is None
     lock.release()
 
 
