@@ -41,6 +41,9 @@ async function show(route) {
   window.scrollTo(0, 0);
   const unmount = module.mount(main, { ...route, store });
   Object.assign(mounted, { unmount, update: unmount?.update });
+  // The keyboard goes on below the bar, and a screen reader says where it is.
+  if (document.activeElement === document.body) main.focus({ preventScroll: true });
+  setText(document.getElementById("told"), document.title);
 }
 
 async function nowhere() {

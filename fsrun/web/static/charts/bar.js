@@ -12,6 +12,8 @@ export class Bar {
   constructor(many, settings, params, changed) {
     const kept = recall("charts", {});
     const axis = params.get("x") ?? kept.axis;
+    // The table of runs says by what it was grouped.
+    const grouped = (params.get("group") ?? "").replace(/^config:/, "");
     this.look = {
       filter: params.get("tag") ?? "",
       axis: AXES.includes(axis) ? axis : "step",
@@ -19,7 +21,7 @@ export class Bar {
       logX: kept.logX === true,
       logY: kept.logY === true,
       together: kept.together !== false,
-      group: "",
+      group: many && settings.includes(grouped) ? `by:${grouped}` : "",
     };
     this._changed = changed;
     this._build(many, settings);
@@ -49,7 +51,7 @@ export class Bar {
       { class: "field", "aria-label": "Runs one by one, or their mean", onchange: () => this._set("group", group.value) },
       h("option", { value: "" }, "each run"),
       h("option", { value: "all" }, "mean of all"),
-      settings.map((name) => h("option", { value: `by:${name}` }, `mean by ${name}`)),
+      settings.map((name) => h("option", { value: `by:${name}`, selected: look.group === `by:${name}` }, `mean by ${name}`)),
     );
     this.element = h(
       "div",

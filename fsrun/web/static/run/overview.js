@@ -171,7 +171,7 @@ function jobs(run, state) {
               job.host,
               job.pid !== null && `process ${job.pid}`,
               job.session > 1 && `session ${job.session}`,
-              job.ended ? `ended ${ago(job.ended)}` : job.opened && `since ${time(job.opened)}`,
+              job.ended ? `ended ${ago(job.ended)}` : job.opened && `opened ${ago(job.opened)}`,
             ]
               .filter(Boolean)
               .join(", "),

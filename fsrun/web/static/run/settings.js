@@ -5,6 +5,7 @@ import { h, replace } from "../dom.js";
 import { bytes, count, duration, plural, setting, time } from "../format.js";
 import { toRun } from "../route.js";
 import { badge } from "../runs/chips.js";
+import { earlierSessions } from "./sessions.js";
 
 const MOST = 2_000_000;
 
@@ -23,6 +24,8 @@ export function mount(container, { run, watched }) {
   const others = new Map();
   let state = null;
   let shown = "";
+  let sessions = "";
+  let earlier = null;
 
   const paint = () => {
     if (!state) return;
@@ -38,7 +41,7 @@ export function mount(container, { run, watched }) {
             rows(flatten(job.config), fits),
           ),
         ),
-      words.length ? null : jobs(run, state),
+      words.length ? null : jobs(run, state, earlier),
       ...environments(run, state, others, fits, words.length > 0),
       packageList(packages, fits, words.length > 0, kept.has("packages")),
     ]);
@@ -51,6 +54,11 @@ export function mount(container, { run, watched }) {
     if (text === shown) return;
     shown = text;
     state = next;
+    const opened = JSON.stringify(next.jobs.map((job) => [job.job, job.session]));
+    if (opened !== sessions) {
+      sessions = opened;
+      earlier = earlierSessions(run, next.jobs, control.signal);
+    }
     paint();
     readPackages(run, next.environment, packages, control.signal).then(paint, () => {});
     readOthers(run, next.jobs, others, control.signal).then(
@@ -93,7 +101,7 @@ function rows(pairs, fits) {
   );
 }
 
-function jobs(run, state) {
+function jobs(run, state, earlier) {
   const heads = ["Job", "Status", "Session", "Host", "Process", "User", "Step", "Opened", "Ended", "Timeout", "Exit"];
   return h(
     "section",
@@ -141,6 +149,7 @@ function jobs(run, state) {
         ),
       ),
     ),
+    earlier,
   );
 }
 

@@ -42,10 +42,12 @@ class Page {
     this.unlisten = store.listen(() => this._soon());
     this.timer = setInterval(() => this.table.tick(), 1000);
     this._paint();
+    if (store.place) this.table.goTo(store.place);
     if (matchMedia("(pointer: fine)").matches) this.table.element.focus({ preventScroll: true });
   }
 
   close() {
+    this.store.place = this.table.place;
     this.unbind();
     this.unlisten();
     clearInterval(this.timer);

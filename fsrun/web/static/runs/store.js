@@ -15,6 +15,8 @@ export class Store {
     this.problem = null;
     this.strays = { count: 0, names: [] };
     this.selected = new Set();
+    /** Where one read in the table, while it is not shown. */
+    this.place = null;
     this.version = 0;
     this._cursor = "";
     this._listeners = new Set();

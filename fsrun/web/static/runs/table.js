@@ -69,6 +69,20 @@ export class Table {
     return this._scroll;
   }
 
+  /** Where one reads: to be given to `goTo` when the table is built anew. */
+  get place() {
+    return { top: this._scroll.scrollTop, active: this._activeKey };
+  }
+
+  /** Go where one was. */
+  goTo({ top, active }) {
+    this._activeKey = active;
+    this.active = this.items.findIndex((item) => keyOf(item) === active);
+    this._body.style.height = `${this.items.length * this._sizes().row}px`;
+    this._scroll.scrollTop = top;
+    this.refresh();
+  }
+
   /** Show other lines, columns or order. The place where one reads stays. */
   show({ items, columns, widths, sort, selected }) {
     Object.assign(this, { items, widths, sort, selected, columns: columns.map(column).filter(Boolean) });
