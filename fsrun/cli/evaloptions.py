@@ -132,6 +132,9 @@ _OPTIONS = (
             help="A fleet: SGLang engines on N GPUs of this host, started here."),
     _option("--eval-engine", "eval_engines", group=PLACE, metavar="URL", multiple=True,
             help="A fleet of SGLang engines that run already, on any host that has the checkpoints; repeatable."),
+    _option("--eval-unmarked", group=PLACE, is_flag=True, default=None,
+            help="With training engines: evaluate entries that are no markers too. You say that the engines hold the "
+                 "weights of each."),
     _option("--eval-prompt-data", group=DATA, nargs=2, multiple=True, metavar="NAME PATH",
             help="A set as jsonl or Parquet, its points at eval/NAME; repeatable."),
     _option("--eval-config", group=DATA, metavar="FILE.yaml", help="Sets with settings of their own."),

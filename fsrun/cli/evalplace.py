@@ -92,6 +92,8 @@ def choose(options: Mapping[str, Any]) -> Place:
     if len(given) > 1:
         raise UsageError(f"give exactly one of {' and '.join(_PLACES[name] for name in given)}")
     kind = kinds[0]
+    if kind != "engines":
+        _refuse(options, ("eval_unmarked",), kind, "goes with the training engines (--router or --engine)")
     if kind != "fleet":
         _refuse(options, FLEET_OPTIONS, kind, "goes with a fleet (--eval-num-gpus N or --eval-engine URL)")
         for name, prefix in (("eval_sglang", "--eval-sglang-"), ("sglang", "--sglang-")):
@@ -199,7 +201,13 @@ def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]
         from fsrun.adapters.engines import EnginesEvaluator
 
         return EnginesEvaluator(
-            plan, options["engines"], options["router"], api_key=key, limit=options["time_limit"], progress=Teller()
+            plan,
+            options["engines"],
+            options["router"],
+            api_key=key,
+            unmarked=bool(options["eval_unmarked"]),
+            limit=options["time_limit"],
+            progress=Teller(),
         )
     from fsrun.adapters.fleet.evaluator import FleetEvaluator
 
@@ -217,6 +225,7 @@ def to_config(place: Place, config: Mapping[str, Any]) -> dict[str, Any]:
         found["command"] = options["line"]
     elif place.kind == "engines":
         found.update(router=options["router"], engines=list(options["engines"]))
+        found.update(unmarked=options["eval_unmarked"] or None)
     else:
         settings = fleet_settings(options, config)
         found.update(

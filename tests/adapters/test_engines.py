@@ -1,6 +1,7 @@
 """Training engines: markers, one version from first to last, and what is skipped or failed, never raised."""
 
 import asyncio
+import errno
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fsrun.adapters.engines import UNNAMED, EnginesEvaluator, Marker, read_marker
+from fsrun.adapters.engines import REFUSED, UNMARKED, UNPROVEN, EnginesEvaluator, Marker, read_marker
 from fsrun.adapters.evaluation import EvaluationError, Request, Result, SkipEvaluation
 from fsrun.adapters.tokens import Tokens
 from support.standin import Engine, Router, Server
@@ -53,6 +54,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def evaluator(data: Path, urls: list[str], router: str | None = None, **more: Any) -> EnginesEvaluator:
+    more.setdefault("version_limit", 0.0)
     settings = {"retry_for": 20.0, "concurrency": 4, **more.pop("shared", {})}
     made = EnginesEvaluator(plan_of(data, shared=settings), urls, router, **more)
     made._tokenizers.get = lambda name: Tokens(WordTokenizer(), name, "0123")  # type: ignore[method-assign]
@@ -62,10 +64,7 @@ def evaluator(data: Path, urls: list[str], router: str | None = None, **more: An
 
 def request(tmp_path: Path, marker: dict[str, Any] | None = None) -> Request:
     path = tmp_path / "engines_step_100.json"
-    if marker is not None:
-        path.write_bytes(orjson.dumps({"fsrun": "marker", **marker}))
-    else:
-        path.write_bytes(b"weights")
+    path.write_bytes(orjson.dumps({"fsrun": "marker", **(marker or {})}))
     return Request(str(path), path.name, 100, 1, "/runs/x")
 
 
@@ -187,7 +186,7 @@ def test_requests_of_others_are_done_before_the_first_prompt(tmp_path: Path, dat
     with served(engine):
         result = evaluator(data, [engine.url]).evaluate(request(tmp_path))
     assert set(seen) == {0}
-    assert "note" not in result.details
+    assert result.details["note"] == UNPROVEN
 
 
 def test_requests_of_others_that_never_end_are_waited_for_within_bounds_and_named(tmp_path: Path, data: Path) -> None:
@@ -195,7 +194,7 @@ def test_requests_of_others_that_never_end_are_waited_for_within_bounds_and_name
     engine.others = 3
     with served(engine):
         result = evaluator(data, [engine.url], idle_limit=0.0).evaluate(request(tmp_path))
-    assert result.details["note"] == "3 requests of others still ran after 0 s"
+    assert result.details["note"] == f"3 requests of others still ran after 0 s; {UNPROVEN}"
 
 
 def test_an_engine_that_tells_no_load_is_evaluated_with_a_note(tmp_path: Path, data: Path) -> None:
@@ -206,11 +205,138 @@ def test_an_engine_that_tells_no_load_is_evaluated_with_a_note(tmp_path: Path, d
     assert "is not known" in result.details["note"]
 
 
-def test_engines_that_do_not_name_their_weights_are_evaluated_with_a_note(tmp_path: Path, data: Path) -> None:
+def test_engines_that_tell_neither_version_nor_checksum_are_evaluated_with_a_note(tmp_path: Path, data: Path) -> None:
     engine = Engine(version=None)  # type: ignore[arg-type]
     with served(engine):
         result = evaluator(data, [engine.url]).evaluate(request(tmp_path))
-    assert result.details["note"] == UNNAMED
+    assert result.details["note"] == UNPROVEN
+
+
+def test_a_checksum_that_stayed_the_same_is_recorded_and_needs_no_note(tmp_path: Path, data: Path) -> None:
+    engine = Engine()
+    engine.checksum = "c0ffee"
+    with served(engine):
+        result = evaluator(data, [engine.url]).evaluate(request(tmp_path))
+    assert "note" not in result.details
+    assert result.engine is not None
+    assert result.engine["weight_checksum"] == "c0ffee"
+
+
+def test_weights_that_change_under_one_name_are_no_score(tmp_path: Path, data: Path) -> None:
+    engine = Engine(version="default")
+    engine.checksum = "aaaa"
+
+    def say(ids: list[int], sampling: dict[str, Any]) -> str:
+        if engine.answered == 9:
+            engine.checksum = "bbbb"
+        return "42"
+
+    engine.say = say
+    with served(engine):
+        with pytest.raises(EvaluationError, match=r"weights changed .* checksum bbbb, had aaaa, .* default as before"):
+            evaluator(data, [engine.url]).evaluate(request(tmp_path))
+
+
+def test_a_version_that_the_engines_do_not_hold_yet_is_waited_for(tmp_path: Path, data: Path) -> None:
+    engine = Engine(version="step-90")
+    answer = engine.answer
+
+    async def loading(path: str, asked: Any) -> Any:
+        if engine.paths.count("/model_info") > 3:
+            engine.version = "step-100"
+        return await answer(path, asked)
+
+    engine.answer = loading  # type: ignore[method-assign]
+    with served(engine):
+        result = evaluator(data, [engine.url], version_limit=60.0).evaluate(
+            request(tmp_path, {"weight_version": "step-100"})
+        )
+    assert result.scores["eval/sums"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "content", [b"weights", b"PK\x03\x04 torch", b'{"fsrun": "snapshot"}', b"[]", b" {" * 70_000, None]
+)
+def test_an_entry_that_is_no_marker_is_refused_unless_the_engines_are_said_to_hold_it(
+    tmp_path: Path, data: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "step_100"
+    path.mkdir() if content is None else path.write_bytes(content)
+    entry = Request(str(path), path.name, 100, 1, "/runs/x")
+    engine = Engine()
+    with served(engine):
+        with pytest.raises(EvaluationError) as caught:
+            evaluator(data, [engine.url]).evaluate(entry)
+        assert engine.paths == []
+        result = evaluator(data, [engine.url], unmarked=True).evaluate(entry)
+    assert caught.value.reason == REFUSED
+    assert "PausedEvaluation" in REFUSED
+    assert "--eval-num-gpus" in REFUSED
+    assert result.details["note"].startswith(UNMARKED)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"fsrun":"marker","weight_ver', b'{"fsrun":"marker"}' + b" " * 70_000]
+)
+@pytest.mark.parametrize("unmarked", [False, True])
+def test_a_marker_that_is_torn_or_too_large_fails_and_nothing_is_asked(
+    tmp_path: Path, data: Path, content: bytes, unmarked: bool
+) -> None:
+    path = tmp_path / "step_100"
+    path.write_bytes(content)
+    engine = Engine()
+    with served(engine):
+        with pytest.raises(EvaluationError, match="marker"):
+            evaluator(data, [engine.url], unmarked=unmarked).evaluate(Request(str(path), "s", 100, 1, "/runs/x"))
+    assert engine.paths == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOENT])
+def test_an_entry_that_cannot_be_read_fails_with_the_cause(
+    tmp_path: Path, data: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = request(tmp_path)
+    stat = os.stat
+
+    def broken(path: Any, *given: Any, **more: Any) -> os.stat_result:
+        if path == entry.path:
+            raise OSError(number, os.strerror(number), path)
+        return stat(path, *given, **more)
+
+    monkeypatch.setattr(os, "stat", broken)
+    with pytest.raises(EvaluationError, match=f"cannot be read: {os.strerror(number)}"):
+        evaluator(data, ["http://127.0.0.1:9"], unmarked=True).evaluate(entry)
+
+
+def test_the_folder_of_the_while_file_is_asked_and_not_what_is_remembered_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = tmp_path / "held"
+    held.touch()
+    marker = Marker(None, str(held))
+    assert not marker.resumed()
+    # As NFS does: the file seems to be there, its folder has it no more.
+    monkeypatch.setattr(os, "listdir", lambda path: [])
+    assert marker.resumed()
+
+    def broken(path: str) -> list[str]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(os, "listdir", broken)
+    with pytest.raises(EvaluationError, match="whether rollouts are held cannot be seen"):
+        marker.resumed()
+
+
+def test_a_timeout_of_something_else_is_not_taken_for_the_limit(tmp_path: Path, data: Path) -> None:
+    def late(name: str) -> Any:
+        raise TimeoutError("the disk")
+
+    engine = Engine()
+    with served(engine):
+        broken = evaluator(data, [engine.url])
+        broken._tokenizers.get = late  # type: ignore[method-assign]
+        with pytest.raises(EvaluationError, match="the evaluation failed: TimeoutError: the disk"):
+            broken.evaluate(request(tmp_path))
 
 
 def test_a_worker_that_registers_late_is_waited_for(tmp_path: Path, data: Path) -> None:
@@ -253,15 +379,8 @@ def test_an_entry_may_take_no_longer_than_its_limit(tmp_path: Path, data: Path) 
             evaluator(data, [engine.url], limit=0.2).evaluate(request(tmp_path))
 
 
-def test_what_is_no_marker_is_not_taken_for_one(tmp_path: Path) -> None:
-    path = tmp_path / "entry"
-    assert read_marker(str(path)) is None
-    path.mkdir()
-    assert read_marker(str(path)) is None
-    for content in (b"", b"{", b"[]", b'{"fsrun": "snapshot"}', b" " * 100_000):
-        other = tmp_path / "file"
-        other.write_bytes(content)
-        assert read_marker(str(other)) is None
+def test_what_a_marker_says_is_read(tmp_path: Path) -> None:
+    other = tmp_path / "file"
     other.write_bytes(b'{"fsrun":"marker","weight_version":"v1","while":null,"later":1}')
     assert read_marker(str(other)) == Marker("v1")
     other.write_bytes(b'{"fsrun":"marker","weight_version":1}')

@@ -54,6 +54,7 @@ def data(tmp_path: Path) -> list[str]:
         ([*ROUTER, "--eval-sglang-mem-fraction-static", "0.9"], "--eval-sglang-mem-fraction-static goes with a fleet"),
         ([*ROUTER, "--sglang-dtype", "auto"], "--sglang-dtype goes with a fleet"),
         ([*ROUTER, "--eval-num-gpus-per-engine", "2"], "--eval-num-gpus-per-engine goes with a fleet"),
+        ([*FLEET, "--eval-unmarked"], "--eval-unmarked goes with the training engines"),
         ([*ROUTER, "--sglang-python", "/x"], "--sglang-python goes with a fleet"),
         (ROUTER, "no eval data: give --eval-prompt-data NAME PATH, or --eval-config FILE.yaml"),
         (FLEET, "no eval data"),

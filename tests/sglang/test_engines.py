@@ -78,9 +78,9 @@ def data(tmp_path: Path) -> Path:
 def evaluate(tmp_path: Path, data: Path, place: dict[str, Any], **more: Any) -> Result:
     settings = {"retry_for": 60.0, "concurrency": 4, **more.pop("shared", {})}
     plan = plan_of(data, shared=settings, **{"max_tokens": 24, **more.pop("set", {})})
-    marker = more.pop("marker", None)
+    marker = more.pop("marker", {})
     path = tmp_path / "entry"
-    path.write_bytes(b"weights" if marker is None else orjson.dumps({"fsrun": "marker", **marker}))
+    path.write_bytes(orjson.dumps({"fsrun": "marker", **marker}))
     evaluator = EnginesEvaluator(plan, **place, **more)
     try:
         evaluator.check()
