@@ -43,16 +43,16 @@ def command(root: str | None, port: int, host: str, wants_token: bool, no_daemon
     of 16 characters or more, is the token where it is to stay the same.
     """
     try:
+        from fsrun.web.app import make_app
+        from fsrun.web.companion import Companion
         from fsrun.web.server import Server, address_of, bind, is_loopback
+        from fsrun.web.site import Site, has_charts
     except ImportError as error:
         from fsrun.core.errors import UsageError
 
         raise UsageError(f"the page needs {error.name}: pip install 'fsrun[web]'") from error
     from fsrun.daemon.service import leave
     from fsrun.run.roots import resolve_root
-    from fsrun.web.app import make_app
-    from fsrun.web.companion import Companion
-    from fsrun.web.site import Site, has_charts
 
     path = _existing(resolve_root(root))
     token = _token(wants_token or not is_loopback(host))

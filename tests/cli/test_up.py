@@ -239,9 +239,14 @@ def test_what_cannot_be_is_one_line(up: Up) -> None:
         assert result.stderr.count("\n") == 1
 
 
-def test_without_the_extra_the_command_says_how_to_get_it(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("fsrun.web")]:
+@pytest.mark.parametrize("package", ["uvicorn", "starlette"])
+def test_without_the_extra_the_command_says_how_to_get_it(
+    up: Up, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("fsrun.web", f"{package}."))]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setitem(sys.modules, package, None)
     result = fsrun("up", up.root)
-    assert (result.exit_code, result.stderr) == (2, "fsrun: the page needs uvicorn: pip install 'fsrun[web]'\n")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"fsrun: the page needs {package}")
+    assert result.stderr.endswith(": pip install 'fsrun[web]'\n")
