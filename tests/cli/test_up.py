@@ -86,6 +86,28 @@ run.add_scalar({"a": 1.0}, step=7); run.flush(); time.sleep(600)
 """
 
 
+HUNG = """
+import signal, sys
+sys.path.insert(0, sys.argv[2])
+from fsrun.cli import _stop
+from fsrun.cli.up import _serve
+from fsrun.daemon.service import leave
+from fsrun.web.app import make_app
+from fsrun.web.server import Server, bind
+from fsrun.web.site import Site
+from support.fs import FaultFS
+signal.signal(signal.SIGTERM, _stop)
+fs = FaultFS()
+site = Site(sys.argv[1], fs)
+site.catalog.look()
+fs.hang()
+sockets = bind("localhost", 0)
+began = lambda: print(f"http://localhost:{sockets[0].getsockname()[1]}/", flush=True)
+leave(_serve(Server(make_app(site, limit=0.2), began), sockets))
+"""
+"""A page over a mount that hangs from the first request on."""
+
+
 def get(address: str, **headers: str) -> Any:
     request = urllib.request.Request(address, headers=headers)
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
@@ -120,6 +142,22 @@ def test_a_job_is_shown_as_it_begins_logs_and_is_killed(up: Up) -> None:
     jobs["eval"].kill()
     jobs["eval"].wait()
     until(lambda: statuses() == [("main", "running", True), ("eval", "crashed", True)])
+
+
+def test_a_mount_that_hangs_keeps_nobody_from_asking_and_from_ending_it(up: Up) -> None:
+    command = [sys.executable, "-c", HUNG, str(up.root), str(ROOT / "tests")]
+    process = subprocess.Popen(command, env=up.environ(), stdout=subprocess.PIPE, text=True)
+    up.processes.append(process)
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    for _ in range(3):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            get(f"{address}api/runs/speech/big/evals")
+        refused.value.close()
+        assert refused.value.code == 503
+    assert [row["key"] for row in get(f"{address}api/runs")["runs"]] == ["speech/big"]
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
