@@ -25,6 +25,7 @@ export function mount(container, { runs, store }) {
     oninput: () => paint(),
   });
   const progress = h("span", { class: "faint", role: "status" });
+  const failures = h("div");
   const body = h("div");
   container.append(
     h("div", { class: "settings-bar" }, field, h("label", { class: "labelled" }, only, "Only what differs"), progress),
@@ -35,6 +36,11 @@ export function mount(container, { runs, store }) {
 
   const paint = () => {
     const found = runs.map((key) => ({ key, title: store.row(key)?.title ?? key, ...known.get(key) }));
+    const failed = found.filter((one) => one.error);
+    replace(
+      failures,
+      failed.map((one) => h("p", { class: "note note-bad" }, one.error)),
+    );
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
     const parts = [
       ["Configuration", (one) => one.config ?? fallback(store.row(one.key))],

@@ -115,6 +115,8 @@ class RunPage {
     }
     this.body.setAttribute("aria-labelledby", `tab-${tab.id}`);
     this.buttons.get(tab.id).scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.tab = tab;
+    this.params = params;
     this._title(tab);
     this._load(tab, params);
     return true;
@@ -132,7 +134,7 @@ class RunPage {
     }
     if (mine !== this.turn) return;
     this._clear();
-    this.tab = tab;
+    if (this.absent) return;
     try {
       this.unmount = module.mount(this.body, { run: this.key, params, store: this.store, watched: this.watched });
     } catch (error) {
@@ -150,6 +152,25 @@ class RunPage {
     this.unmount = null;
     this.body.replaceChildren();
     this.body.scrollTop = 0;
+  }
+
+  /** Where there is no such run, that is all there is to say, until it comes. */
+  _found(absent) {
+    if ((this.absent ?? null) === absent) return;
+    this.absent = absent;
+    this.tabs.hidden = absent !== null;
+    this._clear();
+    if (absent === null) this._load(this.tab, this.params);
+    else
+      this.body.append(
+        h(
+          "div",
+          { class: "missing", role: "alert" },
+          h("h2", null, "There is no such run"),
+          h("p", null, absent),
+          h("p", null, "It appears here as soon as it begins. ", h("a", { href: toRuns() }, "All runs")),
+        ),
+      );
   }
 
   _missing(tab, error) {
@@ -175,9 +196,11 @@ class RunPage {
     try {
       this.watched.take(await get(about(this.key), options));
       this.problem = null;
+      this._found(null);
     } catch (error) {
       if (error.name === "AbortError") throw error;
       this.problem = error instanceof AnswerError ? error.message : "this run could not be shown";
+      if (error.status === 404 && !this.watched.state) this._found(this.problem);
       this._paint();
       throw error;
     }
@@ -207,7 +230,11 @@ class RunPage {
       );
     }
     const state = this.watched.state;
-    const problems = [this.problem, state?.run.problem ?? row?.problem, state?.queue?.problem].filter(Boolean);
+    const problems = [
+      this.absent ? null : this.problem,
+      state?.run.problem ?? row?.problem,
+      state?.queue?.problem,
+    ].filter(Boolean);
     replace(
       this.notes,
       problems.map((text) => h("p", { class: "note note-bad", role: "alert" }, text)),
@@ -302,6 +329,13 @@ class RunPage {
     return [
       { key: "]", does: "Next tab", run: () => this._beside(1) },
       { key: "[", does: "Tab before", run: () => this._beside(-1) },
+      ...TABS.slice(0, 9).map((one, at) => ({
+        key: String(at + 1),
+        shown: "1 … 9",
+        does: "Tab by its place",
+        hidden: at > 0,
+        run: () => go(toRun(this.key, one.id)),
+      })),
       { key: "u", does: "Back to all runs", run: () => go(recall("runs", toRuns())) },
     ];
   }

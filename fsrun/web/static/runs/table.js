@@ -40,6 +40,7 @@ export class Table {
     );
     container.append(this._scroll);
     this._frame = 0;
+    this._refocus = null;
     this._later = () => {
       this._frame ||= requestAnimationFrame(() => {
         this._frame = 0;
@@ -169,8 +170,21 @@ export class Table {
   }
 
   _redraw(index) {
-    this._drawn.get(index)?.remove();
+    const element = this._drawn.get(index);
+    const focused = element?.contains(document.activeElement) ? document.activeElement.closest(".chip") : null;
+    if (focused) this._refocus = { ...focused.dataset };
+    element?.remove();
     this._drawn.delete(index);
+  }
+
+  /** The focus goes to the chip that stands for the one that had it. */
+  _focusAgain() {
+    const wanted = this._refocus;
+    this._refocus = null;
+    if (!wanted) return;
+    const chips = [...this._body.querySelectorAll(".chip")];
+    const again = chips.find((chip) => chip.dataset.key === wanted.key && chip.dataset.job === wanted.job);
+    (again ?? this._scroll).focus({ preventScroll: true });
   }
 
   _draw() {
@@ -198,6 +212,7 @@ export class Table {
       fresh.append(element);
     }
     this._body.append(fresh);
+    this._focusAgain();
     this._scroll.setAttribute("aria-rowcount", this.items.length + 1);
     this._scroll.setAttribute("aria-colcount", this.columns.length + 1);
   }
