@@ -29,6 +29,7 @@ export function mount(container, { runs, store }) {
   const body = h("div");
   container.append(
     h("div", { class: "settings-bar" }, field, h("label", { class: "labelled" }, only, "Only what differs"), progress),
+    failures,
     body,
   );
   const known = new Map();
@@ -55,7 +56,11 @@ export function mount(container, { runs, store }) {
       body,
       sections.length
         ? sections
-        : h("p", { class: "faint" }, only.checked && runs.length > 1 ? "Nothing differs." : "Nothing to show."),
+        : h(
+            "p",
+            { class: "faint" },
+            failed.length ? "" : only.checked && runs.length > 1 ? "Nothing differs." : "Nothing to show.",
+          ),
     );
   };
   const soon = () => {

@@ -129,7 +129,7 @@ class RunPage {
       module = await tab.load();
     } catch (error) {
       console.error(error);
-      if (mine === this.turn) this._missing(tab, error);
+      if (mine === this.turn && !this.absent) this._missing(tab, error);
       return;
     }
     if (mine !== this.turn) return;
