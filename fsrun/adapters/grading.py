@@ -12,8 +12,8 @@ A grader's limit is meant for the grader alone: time in which its process was re
 is not counted (Linux says how much that was), so a loaded machine changes no score; a grader that waits, for the
 network say, spends its own time. Beyond ``PATIENCE`` times the limit it is over in any case. Where the system does not
 tell, processor time is counted. A grader that is over its limit is killed and replaced, and its answer is ungraded:
-"took longer than 10 s". An answer that ``math`` computes on for more than ``COMPUTING`` seconds of processor time is
-wrong: such are towers of powers, not answers.
+"took longer than 10 s". So is one that ``math`` computes on for more than ``COMPUTING`` seconds of processor time:
+mostly towers of powers, but a loaded machine gets less done in a second, and that must cost nobody a point.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class _Worker:
                 raise GraderError(f"the grader's process ended: {child.ending(self.stop())}")
             elif computing is not None and clock.computed() > computing:
                 self.stop()
-                return {"score": 0.0, "correct": False, "reason": f"not compared within {computing:g} s of computing"}
+                raise GraderError(f"not compared within {computing:g} s of computing")
             elif clock.is_over(limit):
                 self.stop()
                 raise GraderError(f"took longer than {limit:g} s")

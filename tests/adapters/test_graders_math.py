@@ -218,10 +218,11 @@ def test_what_is_too_heavy_is_wrong_and_not_computed(formula: str) -> None:
     assert grade.score == 0.0
 
 
-def test_computing_ends_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_compared_in_its_time_is_ungraded_and_not_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expressions, "COMPUTING", 0.05)
     grade = mathematics.grade(r"\boxed{(a+b+c+d+e)^{300}}", "x^2", {})
-    assert (grade.score, grade.reason) == (0.0, "not compared within 0.05 s of computing")
+    assert (grade.score, grade.correct) == (None, None)
+    assert grade.reason == "not compared within 0.05 s of computing"
     assert mathematics.grade(r"\boxed{4}", "4", {}).correct is True
 
 

@@ -11,7 +11,8 @@ two; the last number. Equal are
 * equations with one unknown's name (``x = 5``, and ``5``), or whose sides differ by a constant factor;
 * formulas that math-verify finds equal and numbers do not show to differ (``expressions``).
 
-What cannot be read, is too heavy, or is not compared within a second of computing is wrong; the reason says so.
+What cannot be read or is too heavy is wrong; the reason says so. What is not compared within a second of computing is
+ungraded: how far a second goes depends on the machine and what else it does, and no score may.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def grade(answer: str, label: Any, columns: Mapping[str, Any]) -> Grade:
     shown = said[: numbers.DIGITS]
     verdict = expressions.within(expressions.COMPUTING, lambda: any(equal(gold, said) for gold in right))
     if verdict is None:
-        return Grade(0.0, False, shown, f"not compared within {expressions.COMPUTING:g} s of computing")
+        return Grade(None, None, shown, f"not compared within {expressions.COMPUTING:g} s of computing")
     return Grade(float(verdict), verdict, shown)
 
 
