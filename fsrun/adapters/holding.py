@@ -35,6 +35,7 @@ from fsrun.disk.fs import LocalFileSystem
 from fsrun.disk.store import Store
 from fsrun.run import chain, places
 from fsrun.run.create import find_unit, newest_lock
+from fsrun.run.entries import LOOKING_SHARE
 from fsrun.run.notices import Notices
 
 if TYPE_CHECKING:
@@ -45,13 +46,14 @@ LIMIT = 1800.0
 TAKEN = 60.0
 """Seconds after which a marker that no evaluator has taken is no longer waited for."""
 STARTING = 120.0
-"""Seconds that the own evaluator may take to join the run, before the first pause."""
+"""Seconds that the own evaluator may take to join the run, before the first pause; the point is given up then."""
 RESUME_PAUSES = (0.5, 1.0, 2.0, 5.0)
 """Between calls of ``resume`` where it raises."""
 PAUSE_TAG = "eval/pause_s"
 _DATA = ("--eval-prompt-data", "--eval-config")
 _MARK = b'{"fsrun":"marker"'
 _POLLS = (0.02, 0.1)
+_LONGEST_POLL = 5.0
 _ENDING = 30.0
 
 
@@ -68,7 +70,7 @@ class Held:
     reason: str | None = None
     """Why there are no scores."""
     pause_s: float = 0.0
-    """Seconds from before ``pause()`` until after ``resume()``."""
+    """Seconds that training stood still: until after ``resume()``, the wait for an evaluator to start included."""
     resumed: bool = True
 
 
@@ -169,15 +171,27 @@ class PausedEvaluation:
             why = "the run is not open here, or another evaluation holds rollouts"
             return Held(number or 0, reason=why if number is not None else f"{step!r} is no step")
         try:
-            yield from self._until_joined()
+            started = time.monotonic()
+            joined = yield from self._until_joined(started)
             if self._stuck:
                 yield from self._let_go()
-            return (yield from self._hold(number, weight_version))
+            if not joined:
+                lasted = self._stood_still(number, started)
+                why = f"the evaluator that was started here had not joined the run after {lasted:.0f} s"
+                self._warn(f"step {number} has no evaluation: {why}")
+                return Held(number, reason=why, pause_s=lasted, resumed=not self._stuck)
+            return (yield from self._hold(number, weight_version, started))
         finally:
             self._busy.release()
 
-    def _hold(self, step: int, weight_version: str | None) -> Steps[Held]:
-        started = time.monotonic()
+    def _stood_still(self, step: int, started: float) -> float:
+        """Log for how long training stood still until now."""
+        lasted = time.monotonic() - started
+        with suppress(Exception):  # of a strict run, or one that raises where it was fenced
+            self._run.add_scalar({PAUSE_TAG: lasted}, step=step)
+        return lasted
+
+    def _hold(self, step: int, weight_version: str | None, started: float) -> Steps[Held]:
         marker: str | None = None
         found = Held(step)
         try:
@@ -196,9 +210,7 @@ class PausedEvaluation:
             # First the file, then the rollouts: who finds it after an answer knows that none had gone on.
             _remove(marker)
             yield from self._let_go()
-            pause_s = time.monotonic() - started
-            with suppress(Exception):  # of a strict run, or one that raises where it was fenced
-                self._run.add_scalar({PAUSE_TAG: pause_s}, step=step)
+            pause_s = self._stood_still(step, started)
         if found.reason is not None:
             self._warn(f"step {step} has no evaluation: {found.reason}")
         return Held(step, found.entry, found.state, found.scores, found.reason, pause_s, not self._stuck)
@@ -227,18 +239,26 @@ class PausedEvaluation:
                 self._stuck = False
                 return
 
-    def _until_joined(self) -> Generator[Hook | float, None, None]:
-        """Before the first pause: let the own evaluator start, which takes longer than many an evaluation."""
+    def _until_joined(self, started: float) -> Generator[Hook | float, None, bool]:
+        """Before the first pause: let the own evaluator start, which takes longer than many an evaluation.
+
+        False: it runs and had not joined in time, so that rollouts would be held in vain.
+        """
         if self._evaluator is None or not self._evaluator.ensure() or self._joined:
-            return
-        deadline = time.monotonic() + STARTING
-        while time.monotonic() < deadline and self._evaluator.ensure():
+            return True
+        deadline = started + min(STARTING, self._limit)
+        while self._evaluator.ensure():
+            began = time.monotonic()
             with suppress(OSError, FsrunError):
                 seen = chain.look(LocalFileSystem(), self._run.path, self._job)
                 if seen.highest and not seen.closed:
                     self._joined = True
-                    return
-            yield _POLLS[1]
+                    return True
+            now = time.monotonic()
+            if now >= deadline:
+                return False
+            yield min(deadline - now, between(_POLLS[1], now - began))
+        return True
 
     def _hand_over(self, step: int, version: str | None, failure: str | None) -> tuple[str | None, str | None]:
         """Hand a marker over; returns its file, which is to stay while rollouts are held, and the entry's name."""
@@ -258,7 +278,9 @@ class PausedEvaluation:
             return Held(step, reason="it was not handed over in time")
         taken, found = False, None
         pause = _POLLS[0]
-        while (lasted := time.monotonic() - started) < self._limit:
+        handed = time.monotonic()
+        while time.monotonic() - started < self._limit:
+            began = time.monotonic()
             with suppress(OSError, FsrunError):
                 found = self._final(step, entry)
                 if found is not None:
@@ -268,9 +290,10 @@ class PausedEvaluation:
                 with suppress(OSError, FsrunError):
                     found = self._final(step, entry)
                 return found or Held(step, entry, reason="no evaluator runs; see what it said at its end")
-            if not taken and lasted > self._taken:
+            now = time.monotonic()
+            if not taken and now - handed > self._taken:
                 return Held(step, entry, reason=f"no evaluator took it within {self._taken:g} s; is one running?")
-            yield pause
+            yield max(0.0, min(between(pause, now - began), self._limit - (now - started)))
             pause = min(pause * 1.2, _POLLS[1])
         return Held(step, entry, reason=f"it took longer than the limit of {self._limit:g} s")
 
@@ -324,6 +347,11 @@ def _hook(name: str, hook: Hook | None) -> Hook:
     if not callable(hook):
         raise UsageError(f"{name}= is to be called without arguments; {type(hook).__name__} cannot be called")
     return hook
+
+
+def between(pause: float, looked: float) -> float:
+    """Seconds until the next look, where one took ``looked`` of them: a file server has others to serve."""
+    return max(pause, min(_LONGEST_POLL, looked / LOOKING_SHARE))
 
 
 def _nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 
 import fsrun
 from fsrun.adapters import holding
-from fsrun.adapters.holding import Held, PausedEvaluation
+from fsrun.adapters.holding import Held, PausedEvaluation, between
 from fsrun.core.errors import UsageError
+from fsrun.core.sessions import Chain
 from fsrun.run.entry import Entry
 from fsrun.run.run import Run
 
@@ -401,3 +403,50 @@ def test_arguments_that_cannot_work_are_refused_at_once(run: Run, arguments: dic
     with pytest.raises(UsageError) as refused:
         PausedEvaluation(run, **arguments)
     assert says in str(refused.value)
+
+
+class TestAnEvaluatorThatIsSlow:
+    def test_one_that_has_not_joined_within_the_limit_costs_no_pause_and_its_wait_is_logged(
+        self, run: Run, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(holding.EvaluatorProcess, "ensure", lambda self: True)
+        with PausedEvaluation(
+            run, pause=rollouts.pause, resume=rollouts.resume, router="http://h:1", config=__file__, limit=0.3
+        ) as evaluation:
+            held = evaluation.evaluate(7)
+        assert rollouts.calls == []
+        assert held.entry is None
+        assert "had not joined the run" in str(held.reason)
+        assert held.pause_s >= 0.3
+        assert points(run, "eval/pause_s") == {7: held.pause_s}
+
+    def test_the_wait_for_it_is_part_of_the_limit_and_of_the_pause(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looks: list[float] = []
+
+        def look(*given: object) -> Chain:
+            looks.append(time.monotonic())
+            return Chain("eval", highest=int(len(looks) > 1))
+
+        begun: list[float] = []
+
+        def hold(self: PausedEvaluation, step: int, version: str | None, started: float) -> Any:
+            begun.append(started)
+            return Held(step)
+            yield
+
+        monkeypatch.setattr(holding.EvaluatorProcess, "ensure", lambda self: True)
+        monkeypatch.setattr(PausedEvaluation, "_hold", hold)
+        with PausedEvaluation(run, router="http://h:1", config=__file__) as evaluation:
+            monkeypatch.setattr(holding.chain, "look", look)
+            evaluation.evaluate(7)
+            monkeypatch.undo()
+        assert len(looks) == 2
+        assert begun[0] <= looks[0]
+
+
+def test_looks_that_take_long_are_rare_but_never_rarer_than_every_few_seconds() -> None:
+    assert between(0.1, 0.001) == 0.1
+    assert between(0.1, 0.05) == pytest.approx(1.0)
+    assert between(0.1, 9.0) == 5.0
