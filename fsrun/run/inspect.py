@@ -128,7 +128,7 @@ def read_evaluation(
     if not evals and PAUSE_TAG not in summary:
         return None
     try:
-        return describe(RunReader(path, fs=fs), evals, environment)
+        return describe(RunReader(path, fs=fs), evals, environment, summary)
     except (FsrunError, OSError):
         return None
 

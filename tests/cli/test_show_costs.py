@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from fsrun.cli.costs import engine_line, evaluation_lines, pause_line, plan_line
+from fsrun.run import costs
+from fsrun.run.reader import RunReader
 from tests.support import build
 from tests.support.command import fsrun
 
@@ -156,3 +158,37 @@ def test_a_fraction_of_a_second_keeps_its_digits() -> None:
     cost = {"share": 0.2, "pause_s": 0.256, "interval": 1.0, "step_s": 1.02, "fleet_pays": True, "gpus": 4, "spare": 0}
     line = pause_line({"pause": cost, "pause_s": {"last": 0.25}})
     assert line.startswith("pause: 20% of the time of training: 0.26 s every 1 steps of 1 s; ")
+
+
+class CountingReader(RunReader):
+    """Remembers which tags it was asked for."""
+
+    asked: list[object]
+
+    def scalars(self, tags: Any = None, jobs: Any = None, all: bool = False) -> Any:
+        self.asked.append(tags)
+        return super().scalars(tags, jobs, all)
+
+
+@pytest.mark.parametrize(
+    ("pause", "tags", "asked"),
+    [
+        (0.0, ["train/loss"], ["eval/pause_s"]),
+        (1.0, ["eval/pause_s", "lr", "train/loss"], ["eval/pause_s", "train/loss", "lr"]),
+        (1.0, [], ["eval/pause_s", None]),
+    ],
+)
+def test_no_more_of_a_log_is_read_than_the_pauses_and_a_tag_that_main_logs(
+    tmp_path: Path, pause: float, tags: list[str], asked: list[object]
+) -> None:
+    run = trained(tmp_path, pause=pause, every=10 if pause else 1000, steps=50)
+    if not pause:
+        log = run.path / "scalars" / "main.1.jsonl"
+        log.write_bytes(b"".join(line for line in log.read_bytes().splitlines(True) if b"pause_s" not in line))
+    reader = CountingReader(str(run.path))
+    reader.asked = []
+    found = costs.describe(reader, [], None, tags)
+    assert reader.asked == asked
+    assert (found["pause"] is not None) is bool(pause)
+    if pause:
+        assert found["pause"]["step_s"] == 2.0
