@@ -58,7 +58,7 @@ class Held:
     @property
     def start(self) -> float | None:
         """Earliest time of main's points, else of any; seconds since 1970."""
-        firsts = [(line.job != MAIN, float(np.nanmin(line.times))) for line in self.lines.values() if _has_times(line)]
+        firsts = [(line.job != MAIN, line.first) for line in self.lines.values() if line.first is not None]
         return min(firsts)[1] if firsts else None
 
     def clock_of_main(self) -> tuple[Array, Array]:
@@ -101,6 +101,9 @@ class Held:
                 line.set(rows, slices.get(tag, rows.slice(0, 0)))
         self.version += 1
         self._known = known
+        del table
+        # Reading took several times what is kept.
+        pa.default_memory_pool().release_unused()
 
     def _grow(self, snapshot: Snapshot) -> bool:
         """Read what is new; False where the run has to be read anew."""
@@ -193,10 +196,6 @@ class Held:
             return self._loader.load().table
         tables = [line.rows() for line in self.lines.values() if MAIN in line.jobs]
         return in_order(pa.concat_tables(tables or [POINTS.empty_table()]).unify_dictionaries())
-
-
-def _has_times(line: Line) -> bool:
-    return bool(np.isfinite(line.times).any())
 
 
 def _by_tag(table: pa.Table) -> dict[str, pa.Table]:

@@ -26,6 +26,8 @@ class Line:
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self.version = 0
+        self.first: float | None = None
+        """Earliest time of its points; None where no line had one."""
         self.jobs: list[str] = []
         self.entries: list[str | None] | None = None
         """Key of the outcome of each point; None where no point is one of an outcome."""
@@ -76,6 +78,7 @@ class Line:
         step, time, value = (kept[name] for name in ("step", "time", "value"))
         time = time if not time.null_count else pc.fill_null(time, float("nan"))
         self._columns = np.array(step), np.array(time), np.array(value)
+        self.first = _least(self.times)
         self._later = []
         self._owner = (runs.jobs[-1], runs.sessions[-1]) if plain and len(self.jobs) == 1 else None
         if self._owner is not None and len(runs) == 1 and kept.num_rows == rows.num_rows:
@@ -105,6 +108,8 @@ class Line:
             column[self._count : count] = part
         self._count = count
         self.version += 1
+        firsts = [first for first in (self.first, _least(new[1])) if first is not None]
+        self.first = min(firsts, default=None)
         return True
 
     def rows(self) -> pa.Table:
@@ -139,3 +144,8 @@ class Line:
             "eval": self.entries is not None,
             "version": self.version,
         }
+
+
+def _least(times: Array) -> float | None:
+    known = times[np.isfinite(times)]
+    return float(known.min()) if len(known) else None

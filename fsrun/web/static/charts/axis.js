@@ -6,15 +6,22 @@ import { number } from "../format.js";
 export const SPANS = [0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000, 4_320_000];
 const UNITS = [[86_400, "d"], [3600, "h"], [60, "min"]];
 
-/** A place on an axis (step, time, relative) in few characters. */
+const LARGE = [[1e9, "G"], [1e6, "M"], [1e4, "k"]];
+
+/** A place on an axis (step, time, relative). */
 export function place(value, axis) {
   if (axis === "time") return clock(value, true);
   if (axis === "relative") return span(value);
-  const step = Math.abs(value) > 100 ? Math.round(value) : value;
-  const size = Math.abs(step);
-  if (size >= 1e6) return `${Number((step / 1e6).toPrecision(6))}M`;
-  if (size >= 1e4) return `${Number((step / 1e3).toPrecision(6))}k`;
-  return number(step);
+  return number(Math.abs(value) > 100 ? Math.round(value) : value);
+}
+
+/** The same for a mark, in few characters. */
+export function short(value, axis) {
+  const size = Math.abs(value);
+  if (axis === "relative" || size < 1e4) return place(value, axis);
+  if (size >= 1e12) return value.toExponential(2);
+  const [unit, letter] = LARGE.find(([least]) => size >= least);
+  return `${Number((value / (letter === "k" ? 1e3 : unit)).toPrecision(6))}${letter}`;
 }
 
 /** Marks of an axis of time: the clock, and the day below the first mark and wherever it changes. */

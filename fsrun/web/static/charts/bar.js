@@ -1,6 +1,6 @@
 // The bar above the charts: filter, axis, smoothing, logarithms, grouping. What was chosen is kept by the browser.
 
-import { h, setText } from "../dom.js";
+import { h, replace, setText } from "../dom.js";
 import { keep, recall } from "../storage.js";
 
 const AXES = ["step", "time", "relative"];
@@ -12,8 +12,6 @@ export class Bar {
   constructor(many, settings, params, changed) {
     const kept = recall("charts", {});
     const axis = params.get("x") ?? kept.axis;
-    // The table of runs says by what it was grouped.
-    const grouped = (params.get("group") ?? "").replace(/^config:/, "");
     this.look = {
       filter: params.get("tag") ?? "",
       axis: AXES.includes(axis) ? axis : "step",
@@ -21,14 +19,32 @@ export class Bar {
       logX: kept.logX === true,
       logY: kept.logY === true,
       together: kept.together !== false,
-      group: many && settings.includes(grouped) ? `by:${grouped}` : "",
+      group: "",
     };
+    // The table of runs says by what it was grouped.
+    this._asked = `by:${(params.get("group") ?? "").replace(/^config:/, "")}`;
     this._changed = changed;
-    this._build(many, settings);
+    this._build(many);
+    this.offer(settings);
   }
 
-  _build(many, settings) {
+  /** Names of settings by which the runs can be grouped; they are known once the list of runs has come. */
+  offer(settings) {
+    const text = JSON.stringify(settings);
+    if (text === this._offered) return;
+    this._offered = text;
+    const names = ["", "all", ...settings.map((name) => `by:${name}`)];
+    const wanted = names.includes(this._asked) ? this._asked : this.look.group;
+    const chosen = names.includes(wanted) ? wanted : "";
+    const words = (name) => (name === "" ? "each run" : name === "all" ? "mean of all" : `mean by ${name.slice("by:".length)}`);
+    replace(this.group, names.map((name) => h("option", { value: name, selected: name === chosen }, words(name))));
+    if (this.group.isConnected) this._set("group", chosen);
+    else if (this._many) this.look.group = chosen;
+  }
+
+  _build(many) {
     const { look } = this;
+    this._many = many;
     let timer = 0;
     this.filter = h("input", {
       type: "search", class: "field charts-filter", placeholder: "Filter: loss|acc", "aria-label": "Filter charts by a regular expression", value: look.filter,
@@ -46,13 +62,7 @@ export class Bar {
       this.boxes[name] = h("input", { type: "checkbox", checked: look[name], onchange: () => this._set(name, this.boxes[name].checked) });
       return h("label", { class: "charts-box", title }, this.boxes[name], text);
     };
-    const group = h(
-      "select",
-      { class: "field", "aria-label": "Runs one by one, or their mean", onchange: () => this._set("group", group.value) },
-      h("option", { value: "" }, "each run"),
-      h("option", { value: "all" }, "mean of all"),
-      settings.map((name) => h("option", { value: `by:${name}`, selected: look.group === `by:${name}` }, `mean by ${name}`)),
-    );
+    this.group = h("select", { class: "field", "aria-label": "Runs one by one, or their mean", onchange: () => this._choose(this.group.value) });
     this.element = h(
       "div",
       { class: "charts-bar", role: "toolbar", "aria-label": "Charts" },
@@ -62,8 +72,13 @@ export class Bar {
       box("logY", "log y", "Logarithmic axis on the left (l)"),
       box("logX", "log x", "Logarithmic axis below"),
       box("together", "train & eval together", "train/loss and eval/loss in one chart"),
-      many && h("label", { class: "charts-box", title: "Mean and standard deviation" }, "show", group),
+      many && h("label", { class: "charts-box", title: "Mean and standard deviation" }, "show", this.group),
     );
+  }
+
+  _choose(group) {
+    this._asked = null;
+    this._set("group", group);
   }
 
   focus() {

@@ -4,7 +4,7 @@
 
 import { h, replace, setText } from "../dom.js";
 import { number } from "../format.js";
-import { SPANS, clocks, place } from "./axis.js";
+import { SPANS, clocks, place, short } from "./axis.js";
 import { isolated } from "./lines.js";
 import { nearest } from "./maths.js";
 import { ground } from "./palette.js";
@@ -280,7 +280,7 @@ function seriesOf(line) {
 /** How places below are marked. */
 function below(axis) {
   if (axis === "time") return { values: (plot, all) => clocks(all), size: 40 };
-  const values = (plot, all) => all.map((value) => mark(value, (one) => place(one, axis)));
+  const values = (plot, all) => all.map((value) => mark(value, (one) => short(one, axis)));
   return { values, size: 28, ...(axis === "relative" ? { incrs: SPANS } : {}) };
 }
 

@@ -69,7 +69,8 @@ class Grid {
     this.container = container;
     this._watch = new IntersectionObserver((seen) => this._seen(seen), { rootMargin: "300px" });
     this._unbind = bind(this._keys(), "Charts");
-    this._unlisten = onTheme(() => this.charts.forEach((chart) => this._paint(chart)));
+    const listening = [onTheme(() => this.charts.forEach((chart) => this._paint(chart))), store?.listen?.((change) => this._told(change))];
+    this._unlisten = () => listening.forEach((end) => end?.());
     this.feeds = runs.map((key) => new Feed(key, () => this._listed(), (feed, error) => this._failed(feed, error)));
   }
 
@@ -99,6 +100,16 @@ class Grid {
     const configs = this.runs.map((key) => this.store?.row?.(key)?.config ?? {});
     const names = new Set(configs.flatMap((config) => Object.keys(config)));
     return [...names].filter((name) => new Set(configs.map((config) => JSON.stringify(config[name]))).size > 1).sort();
+  }
+
+  /** Something of the list of runs changed: names and settings may be known only now. */
+  _told({ changed }) {
+    if (!this.runs.some((key) => changed.includes(key))) return;
+    const names = JSON.stringify(this.runs.map((key) => [this._name(key), this.store.row(key)?.config]));
+    if (names === this._names) return;
+    this._names = names;
+    this.bar.offer(this._settings());
+    this.charts.forEach((chart) => this._paint(chart));
   }
 
   _name(key) {
