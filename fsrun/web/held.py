@@ -86,24 +86,30 @@ class Held:
     def _load(self, known: tuple[object, frozenset[str]]) -> None:
         self._known = None
         snapshot = self._loader.load(self.tags)
-        table = snapshot.table
         self._snapshot = replace(snapshot, table=POINTS.empty_table())
         self._rules = replace(self._loader.rules(self._snapshot), history=self._history)
         self._logs, self._waiting = {}, []
         self._seen = set(snapshot.consumed.outcomes) | snapshot.consumed.others | snapshot.lined
-        # A tag keeps its object, so that its version never goes back.
-        before, self.lines = self.lines, {}
-        if table.num_rows:
-            rules = self._rules if self.tags is not None else replace(self._rules, history=lambda: table)
-            slices = _by_tag((table if snapshot.counted else rules.apply(table)).unify_dictionaries())
-            for tag, rows in _by_tag(table).items():
-                line = self.lines[tag] = before.get(tag) or Line(tag)
-                line.set(rows, slices.get(tag, rows.slice(0, 0)))
+        self._fill(snapshot, self._rules)
         self.version += 1
         self._known = known
-        del table
         # Reading took several times what is kept.
+        del snapshot
         pa.default_memory_pool().release_unused()
+
+    def _fill(self, snapshot: Snapshot, rules: Rules) -> None:
+        """Take the points of a whole reading."""
+        table = snapshot.table
+        # A tag keeps its object, so that its version never goes back.
+        before, self.lines = self.lines, {}
+        if not table.num_rows:
+            return
+        if self.tags is None:
+            rules = replace(rules, history=lambda: table)
+        slices = _by_tag((table if snapshot.counted else rules.apply(table)).unify_dictionaries())
+        for tag, rows in _by_tag(table).items():
+            line = self.lines[tag] = before.get(tag) or Line(tag)
+            line.set(rows, slices.get(tag, rows.slice(0, 0)))
 
     def _grow(self, snapshot: Snapshot) -> bool:
         """Read what is new; False where the run has to be read anew."""
