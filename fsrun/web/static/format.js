@@ -19,7 +19,7 @@ export function number(value, digits = 4) {
       .toExponential(Math.max(1, digits - 2))
       .replace("e+", "e")
       .replace("-", "−");
-  return String(Number(plain.toPrecision(size >= 1e4 ? digits + 1 : digits))).replace("-", "−");
+  return String(Number(plain.toPrecision(size >= 1e4 ? digits + 2 : digits))).replace("-", "−");
 }
 
 /** An integer with separators. */
@@ -32,10 +32,11 @@ export function plural(value, one, many = `${one}s`) {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
-/** Seconds: "0.4 s", "12 s", "3 min", "2 h 5 min", "4 d 3 h". */
+/** Seconds: "3 ms", "0.4 s", "12 s", "3 min", "2 h 5 min", "4 d 3 h". */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return NONE;
   const all = Math.max(0, seconds);
+  if (all > 0 && all < 0.01) return `${Number((1000 * all).toPrecision(2))} ms`;
   if (all < 10) return `${Number(all.toPrecision(2))} s`;
   if (all < 60) return `${Math.round(all)} s`;
   const minutes = Math.round(all / 60);

@@ -209,7 +209,7 @@ function attempt(run, one) {
               href: toRun(run, "samples", { entry: one.entry, attempt: one.attempt }),
               onclick: (event) => event.target.closest("dialog").close(),
             },
-            `${count(one.samples.rows)} answers`,
+            plural(one.samples.rows, "answer"),
           )
         : null,
     ],

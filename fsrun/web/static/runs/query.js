@@ -27,6 +27,7 @@ function contains(text) {
 }
 
 function test(word) {
+  if (word === "-") return null; // of a word that is still being typed
   const has = HAS.exec(word);
   if (has && has[2] in STATES) return STATES[has[2]];
   const field = FIELD.exec(word);
