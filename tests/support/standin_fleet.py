@@ -2,7 +2,7 @@
 ``-m smg launch``, as fast processes without a model.
 
 An engine reads its weights, here a line of text, from ``content.txt`` in the model's folder, and answers every prompt
-with it. What it does wrong is said in ``behave.json`` there: ``start`` (die, clash), ``load`` (die, refuse, hang, mix),
+with it. What it does wrong is said in ``behave.json`` there: ``start`` (die, clash), ``load`` (die, refuse, hang, mix, ignore),
 ``generate`` (hang, die), ``health`` (hang). ``python(folder)`` makes a program for ``--sglang-python``.
 """
 
@@ -92,10 +92,11 @@ class Engine:
         if behaviour == "hang":
             await asyncio.sleep(3600)
         self.path, self.version = asked["model_path"], asked["weight_version"]
-        if behaviour == "mix" and not (Path(self.path) / MIXED).exists():
+        content = (Path(self.path) / "content.txt").read_text()
+        if behaviour in ("mix", "ignore") and not (Path(self.path) / MIXED).exists():
             (Path(self.path) / MIXED).touch()
-        else:
-            self.content = (Path(self.path) / "content.txt").read_text()
+            content = self.content + content if behaviour == "mix" else self.content
+        self.content = content
         return said({"success": True, "message": "Succeeded"})
 
     async def checksum(self, _: Any) -> Any:

@@ -57,13 +57,23 @@ print(json.dumps(versions))
 class OneVersion:
     """Prompts to a fleet, asked again while answers come from other weights, until that engine is out of the router."""
 
-    def __init__(self, target: Target, version: str, limit: float = 120.0) -> None:
+    def __init__(
+        self,
+        target: Target,
+        version: str,
+        limit: float = 120.0,
+        agreed: Callable[[], Coroutine[Any, Any, object]] | None = None,
+    ) -> None:
+        """``agreed``: returns once nobody doubts what the engines hold."""
         self.target = target
         self.version = version
         self.limit = limit
+        self._agreed = agreed
 
     async def generate(self, ask: Ask) -> Answer:
         """An answer of this version; after ``limit`` seconds the one that there is."""
+        if self._agreed is not None:
+            await self._agreed()
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + self.limit, _PAUSE
         while True:
@@ -169,13 +179,16 @@ class FleetEvaluator:
         own = await asyncio.to_thread(self._tokenizers.get, self.plan.tokenizer or request.path)
         key = (request.run, request.entry)
         version = loading.version_of(request, self.session)
-        fleet.aim(Weights(version, request.path, fresh=snapshot.another, suspect=key in self._suspects))
+        suspect = key in self._suspects
+        fleet.aim(Weights(version, request.path, snapshot.another, suspect, snapshot.content))
         async with Client(_CONNECTIONS, self.api_key) as client:
             ready = asyncio.Event()
             keeping = asyncio.create_task(supervision.run(client, ready, cold))
             try:
                 await _unless(keeping, ready.wait())
                 measured = await _unless(keeping, self._measure(own, version))
+                # An engine that differed meanwhile makes these answers doubtful until it is known who is right.
+                await _unless(keeping, supervision.settled())
             finally:
                 keeping.cancel()
                 await asyncio.gather(keeping, return_exceptions=True)
@@ -198,7 +211,8 @@ class FleetEvaluator:
             retry_for=patience,
             api_key=self.api_key,
         ) as target:
-            return await measure.measure(plan, OneVersion(target, version), own, expected_version=version)
+            asked = OneVersion(target, version, agreed=self.supervision.agreed)
+            return await measure.measure(plan, asked, own, expected_version=version)
 
     def _facts(self, version: str) -> dict[str, Any]:
         fleet, settings = self.supervision.fleet, self.settings

@@ -22,6 +22,7 @@ from fsrun.adapters.fleet.states import Evidence
 from fsrun.adapters.http import CallError
 from fsrun.adapters.sglang_api import Engine
 from fsrun.adapters.weights import Weights
+from fsrun.core.tensors import LENGTH, HeaderError, header_length
 
 _CHANGING = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache")
 """Keys of config.json that differ between saves of one model."""
@@ -32,6 +33,9 @@ _TOKENIZER = (
 _PROBE = list(range(3, 19))
 """Token ids of the probe: small, so that every vocabulary has them."""
 _PROBE_LIMIT = 120.0
+_SAMPLE = 16 << 10
+_SAMPLES = 64
+"""How many of so many bytes are looked at in each file of weights, evenly spread; small files are looked at whole."""
 _AFTER_ABORT = 10.0
 _POLL = 0.2
 
@@ -45,6 +49,8 @@ class Snapshot:
     """Digest of its config and tokenizer: what an engine keeps from its start."""
     another: bool
     """Whether engines must be started with it, since they hold another model."""
+    content: str = ""
+    """Digest of samples of its weights."""
 
 
 def inspect(folder: str, held: Snapshot | None, *, tokenizer: bool = True) -> Snapshot:
@@ -57,7 +63,27 @@ def inspect(folder: str, held: Snapshot | None, *, tokenizer: bool = True) -> Sn
     model = digest(found)
     if held is not None and held.model == model:
         weights.verify(folder, held.weights, tokenizer=tokenizer)
-    return Snapshot(found, model, another=held is not None and held.model != model)
+    return Snapshot(found, model, held is not None and held.model != model, sampled(found))
+
+
+def sampled(found: Weights) -> str:
+    """Digest of samples of the weights, a few milliseconds a file: where it differs, the weights are others.
+
+    Headers are left out: what they say beside the tensors changes from save to save.
+    """
+    digest = hashlib.sha256()
+    for name, size in sorted(found.sizes.items()):
+        path = os.path.join(found.folder, name)
+        try:
+            with open(path, "rb") as file:
+                start = LENGTH + header_length(file.read(LENGTH), size)
+                room = size - start
+                step = max(_SAMPLE, room // _SAMPLES)
+                for at in range(start, size, step):
+                    digest.update(os.pread(file.fileno(), _SAMPLE, at))
+        except (OSError, HeaderError) as error:
+            raise EvaluationError(f"{path} cannot be read: {error}") from error
+    return digest.hexdigest()
 
 
 def digest(found: Weights) -> str:

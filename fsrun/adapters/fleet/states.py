@@ -1,13 +1,16 @@
 """What a fleet does next: a table of what may happen to an engine, and rules over all of them. No I/O, no clock.
 
-Does: ``Fleet`` takes what happened and says which actions are due. Leaves to others: doing them (``evaluator``).
+Does: ``Fleet`` takes what happened and says which actions are due. Leaves to others: doing them (``supervision``).
 
 Rules:
 * Requests go only to engines that are proven to hold the weights of the entry (``SERVING``).
 * Until one engine has proven that the snapshot can be served, at most one living engine is told to load it. An engine
   that ends while it loads an unproven snapshot makes the attempt fail: no second one is risked.
 * A snapshot that ended an engine once is never loaded into a living engine again: engines are started with it.
-* An engine whose load failed is ended and started from the files: its own way back cannot be trusted.
+* An engine whose load failed is ended and started from the files: its own way back cannot be trusted. So is one whose
+  load left it with the checksum of an entry with other contents: it loaded nothing, whatever it says.
+* What engines loaded is worth less than what one started with the files holds. Where they differ, no request goes out
+  and no score counts until such an engine has told who is right.
 * Each engine, and the router, is started at most 1 + ``restarts`` times for an entry; more than once only after the
   proof, because before it the snapshot is the likely cause.
 """
@@ -15,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -66,6 +69,8 @@ class Event(StrEnum):
 
 
 _P, _E = Phase, Event
+_KNOWN = 1000
+"""Checksums that are remembered with the contents that they belong to."""
 _LIVING = (_P.STARTING, _P.STALE, _P.DRAINING, _P.LOADING, _P.PROVING, _P.HOLDING, _P.JOINING, _P.SERVING)
 TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
     (_P.DOWN, _E.START): _P.STARTING,
@@ -114,6 +119,8 @@ class Target:
     """Whether engines must be started with it: it is another model than they hold."""
     suspect: bool = False
     """Whether it ended an engine before."""
+    content: str | None = None
+    """Digest of what its files hold; another one says that the weights are others, the same one says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +182,18 @@ class Fleet:
     replaced: list[str] = field(default_factory=list)
     """Names of engines that were lost during this entry, for the record."""
     _reference_from_files: bool = False
+    _known: dict[Evidence, set[str]] = field(default_factory=dict)
+    """What engines showed for this and earlier entries, with the contents that they were proven to hold then."""
 
     @property
     def proven(self) -> bool:
         """Whether an engine was proven to hold the target."""
         return self.reference is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was shown of the weights agrees, and nothing is about to be shown."""
+        return not self.disputed and all(member.phase is not Phase.PROVING for member in self.members.values())
 
     def aim(self, target: Target) -> None:
         """Turn to another entry: what the engines hold is stale, and each has its starts again."""
@@ -223,13 +237,16 @@ class Fleet:
                 self.poisoned = True
                 self.give_up(f"an engine ended while it loaded the snapshot: {member.reason or 'no reason given'}")
             elif was is Phase.LOADING and event is Event.GONE and self.target is not None:
-                self.target = Target(self.target.version, self.target.path, self.target.fresh, suspect=True)
-            elif was is Phase.LOADING and not self.proven:
+                self.target = replace(self.target, suspect=True)
+            elif was in (Phase.LOADING, Phase.PROVING) and not member.from_files and not self.proven:
                 self.doubted = True
 
     def proved(self, name: str, evidence: Evidence) -> None:
         """Take what an engine shows of its weights: it is let in, or ended."""
         member = self.members[name]
+        if not member.from_files and self._is_of_another(evidence):
+            self.happened(name, Event.FAIL, "its weights did not change with the load, though the files hold others")
+            return
         if self.reference is None:
             self.reference, self._reference_from_files = evidence, member.from_files
         elif not self.reference.agrees(evidence):
@@ -239,20 +256,36 @@ class Fleet:
         elif member.from_files or member.given:
             self.disputed = False
         member.evidence = evidence
+        self._remember(evidence)
         self.happened(name, Event.PROVED)
+
+    def _is_of_another(self, evidence: Evidence) -> bool:
+        """Whether engines showed exactly this for other contents, and never for these."""
+        content = self.target.content if self.target is not None else None
+        known = self._known.get(evidence)
+        return content is not None and known is not None and content not in known
+
+    def _remember(self, evidence: Evidence) -> None:
+        content = self.target.content if self.target is not None else None
+        if content is not None:
+            # The last one is the last to be forgotten.
+            self._known[evidence] = self._known.pop(evidence, set()) | {content}
+            while len(self._known) > _KNOWN:
+                del self._known[next(iter(self._known))]
 
     def _dispute(self, member: Member) -> None:
         """An engine differs from the first: who is wrong? Those that were started with the files are right."""
-        if self._reference_from_files or sum(other.evidence is not None for other in self.members.values()) > 1:
+        if self._reference_from_files:
             return
+        self.disputed = True
         if member.from_files:
             self.give_up(
                 f"what the engines loaded is not what the files hold: {member.name}, started with them, differs"
             )
-        elif member.given:
+        elif member.given and sum(other.evidence is not None for other in self.members.values()) < 2:
             self.give_up(f"the engines hold different weights after the same load: {member.name} and another one")
-        else:
-            self.disputed = True
+        elif member.given:
+            self.disputed = False  # none of these can be started with the files: the most are right
 
     def router_happened(self, phase: Phase, reason: str = "") -> None:
         """Take what happened to the router: STARTING, SERVING or DOWN."""

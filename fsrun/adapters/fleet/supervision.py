@@ -53,6 +53,8 @@ class Supervision:
         self._misses: dict[str, int] = {}
         self._client: Client | None = None
         self._ready = asyncio.Event()
+        self._change = asyncio.Event()
+        """Set, and replaced, when the loop has seen what is new."""
 
     async def run(self, client: Client, ready: asyncio.Event, cold: bool) -> str:
         """Work towards the target of the fleet and keep it there; ends with the reason once that is hopeless.
@@ -71,6 +73,8 @@ class Supervision:
                     self._begin(action)
                 if self.fleet.over is not None:
                     return self.fleet.over
+                self._change.set()
+                self._change = asyncio.Event()
                 now = loop.time()
                 if patience_at is None and any(m.phase is Phase.SERVING for m in self.fleet.members.values()):
                     patience_at = now + self.settings.patience
@@ -82,6 +86,16 @@ class Supervision:
                 await self._something()
         finally:
             await self._cancel()
+
+    async def agreed(self) -> None:
+        """Wait while engines differ in their weights and none that was started with the files has told who is right."""
+        while self.fleet.disputed:
+            await self._change.wait()
+
+    async def settled(self) -> None:
+        """Wait until all that engines show of their weights agrees, and none is being proven."""
+        while not self.fleet.settled:
+            await self._change.wait()
 
     async def wait_ended(self) -> None:
         """End the engines that the last entry spoilt, so that none of them is there for the next."""

@@ -35,6 +35,8 @@ def snapshot(tmp_path: Path, tokenizer_folder: Path) -> Callable[..., Path]:
         for file in tokenizer_folder.iterdir():
             (folder / file.name).write_bytes(file.read_bytes())
         (folder / "content.txt").write_text(content)
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[: -len(content)] + content.encode())
         if behave:
             (folder / "behave.json").write_text(json.dumps(behave))
         return folder

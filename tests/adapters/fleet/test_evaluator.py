@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from fsrun.adapters import measure
 from fsrun.adapters.evaluation import EvaluationError
+from fsrun.adapters.fleet import loading
 from fsrun.adapters.fleet.evaluator import FleetEvaluator, OneVersion
-from fsrun.adapters.fleet.states import Phase
+from fsrun.adapters.fleet.states import Fleet, Phase
 from fsrun.adapters.generation import Answer, Ask, Served
+from fsrun.adapters.sglang_api import Engine
 from fsrun.core.errors import UsageError
 
 from .conftest import ROWS, request
@@ -105,6 +108,58 @@ def test_a_load_that_left_old_weights_in_one_engine_gives_no_score(fleet: Fleets
     with pytest.raises(EvaluationError, match="what the engines loaded is not what the files hold"):
         one.evaluate(request(snapshot("b", "8", {"load": "mix"}), "e1"))
     assert one.evaluate(request(snapshot("c", "7"), "e2")).scores["eval/sums"] == 1.0
+
+
+def test_a_load_that_changed_nothing_in_the_only_engine_is_made_by_a_start(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet(num_gpus=1)
+    one.evaluate(request(snapshot("a", "7")))
+    before = pids(one)
+    result = one.evaluate(request(snapshot("b", "8", {"load": "ignore"}), "e1"))
+    assert result.scores["eval/sums"] == 0.0
+    assert result.engine["replaced"] == ["engine-0"]
+    assert pids(one)["engine-0"] != before["engine-0"]
+
+
+def test_an_engine_that_differs_after_others_began_to_answer_gives_no_score(
+    fleet: Fleets, snapshot: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = fleet()
+    one.evaluate(request(snapshot("a", "7")))
+    disputed = asyncio.Event()
+    prove = loading.prove
+
+    async def late(engine: Engine, version: str) -> Any:
+        if version.endswith("/e1/1/10") and one.supervision.fleet.proven:
+            # Its evidence comes when the others' answers are complete.
+            await disputed.wait()
+        return await prove(engine, version)
+
+    measured = measure.measure
+
+    async def then_prove(*arguments: Any, **more: Any) -> Any:
+        found = await measured(*arguments, **more)
+        disputed.set()
+        return found
+
+    monkeypatch.setattr(loading, "prove", late)
+    monkeypatch.setattr(measure, "measure", then_prove)
+    monkeypatch.setattr(Fleet, "ready", lambda self, *_: any(m.phase is Phase.SERVING for m in self.members.values()))
+    with pytest.raises(EvaluationError, match="what the engines loaded is not what the files hold"):
+        one.evaluate(request(snapshot("b", "8", {"load": "mix"}), "e1"))
+
+
+def test_nothing_is_asked_while_engines_differ() -> None:
+    async def ask() -> tuple[bool, str]:
+        agreed = asyncio.Event()
+        asked = OneVersion(Mixed("ours"), "ours", agreed=agreed.wait)
+        asking = asyncio.ensure_future(asked.generate(Ask([1], {})))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        waited = not asking.done()
+        agreed.set()
+        return waited, (await asking).text
+
+    assert asyncio.run(ask()) == (True, "ours")
 
 
 def test_an_engine_that_cannot_start_says_why(fleet: Fleets, snapshot: Snapshots) -> None:

@@ -222,6 +222,73 @@ def test_engines_that_differ_fail_the_attempt_where_none_can_be_started_to_decid
     assert made.over == "the engines hold different weights after the same load: b and another one"
 
 
+def test_two_engines_that_loaded_do_not_overrule_one_that_was_started_with_the_files() -> None:
+    made = fleet(Phase.SERVING, Phase.SERVING, Phase.DOWN)
+    serve(made, "a")
+    serve(made, "b")
+    made.happened("c", Event.START)
+    made.happened("c", Event.UP)
+    made.proved("c", OTHER)
+    assert made.over == "what the engines loaded is not what the files hold: c, started with them, differs"
+    assert not made.settled
+
+
+def test_answers_count_once_no_engine_differs_and_none_is_being_proven() -> None:
+    made = fleet(Phase.SERVING, Phase.SERVING, Phase.SERVING)
+    serve(made, "a")
+    assert made.settled
+    made.happened("b", Event.LOAD)
+    made.happened("b", Event.TOLD)
+    made.happened("b", Event.LOADED)
+    assert not made.settled, "it may differ"
+    made.proved("b", OTHER)
+    assert not made.settled, "who is right?"
+    made.happened("b", Event.GONE)
+    made.happened("b", Event.START)
+    made.happened("b", Event.UP)
+    made.proved("b", SAME)
+    assert made.settled
+
+
+def test_an_engine_that_shows_what_it_showed_for_other_contents_loaded_nothing() -> None:
+    made = Fleet({"a": Member("a", phase=Phase.SERVING)})
+    made.router = Phase.SERVING
+    made.aim(Target("v2", "/snapshots/2", content="two"))
+    serve(made, "a")
+    made.aim(Target("v3", "/snapshots/3", content="three"))
+    load(made, "a", SAME)
+    assert not made.proven
+    assert due(made) == [("end", "a")]
+    made.happened("a", Event.GONE)
+    assert due(made) == [("start", "a")]
+    made.happened("a", Event.START)
+    made.happened("a", Event.UP)
+    made.proved("a", SAME)
+    assert made.proven, "what it was started with is what it holds"
+    made.aim(Target("v4", "/snapshots/2", content="two"))
+    load(made, "a", SAME)
+    assert made.proven, "it showed that for these contents too"
+
+
+def test_a_given_engine_that_loaded_nothing_fails_the_attempt() -> None:
+    made = Fleet({"a": Member("a", given=True, phase=Phase.SERVING)})
+    made.aim(Target("v2", "/snapshots/2", content="two"))
+    load(made, "a", SAME)
+    made.aim(Target("v3", "/snapshots/3", content="three"))
+    made.router = Phase.SERVING
+    load(made, "a", SAME)
+    assert due(made) == []
+    assert made.over == ("no engine serves: its weights did not change with the load, though the files hold others")
+
+
+def test_other_engines_wait_while_one_that_loaded_nothing_is_started_with_the_files() -> None:
+    made = fleet(Phase.SERVING, Phase.SERVING)
+    made._known[SAME] = {"one"}
+    made.aim(Target("v3", "/snapshots/3", content="three"))
+    load(made, "a", SAME)
+    assert due(made) == [("end", "a")]
+
+
 def test_a_third_engine_that_differs_from_two_is_wrong() -> None:
     made = fleet(Phase.SERVING, Phase.SERVING, Phase.SERVING, given=True)
     serve(made, "a")
