@@ -102,8 +102,9 @@ class Line:
         new = steps, np.asarray(pc.fill_null(rows["time"], float("nan"))), np.asarray(rows["value"])
         count = self._count + len(steps)
         if count > len(self._columns[0]):
-            room = max(_ROOM, count + count // 4)
-            self._columns = tuple(np.resize(column[: self._count], room) for column in self._columns)  # type: ignore[assignment]
+            step, time, value = self._columns
+            room = max(_ROOM, count + count // 8)
+            self._columns = _larger(step, room), _larger(time, room), _larger(value, room)
         for column, part in zip(self._columns, new, strict=True):
             column[self._count : count] = part
         self._count = count
@@ -144,6 +145,13 @@ class Line:
             "eval": self.entries is not None,
             "version": self.version,
         }
+
+
+def _larger(column: Array, room: int) -> Array:
+    """A copy with room behind it."""
+    larger = np.empty(room, column.dtype)
+    larger[: len(column)] = column
+    return larger
 
 
 def _least(times: Array) -> float | None:
