@@ -22,6 +22,7 @@ export class Store {
     this._listeners = new Set();
     this._stop = null;
     this._order = null;
+    this._doubtful = new Set();
   }
 
   start() {
@@ -69,12 +70,15 @@ export class Store {
   }
 
   _take(answer) {
-    const full = answer.full ?? !this._cursor;
     const changed = answer.runs.map((row) => prepare(row));
-    const stays = full ? new Set(changed.map((row) => row.key)) : null;
-    const gone = full
-      ? [...this.rows.keys()].filter((key) => !stays.has(key))
-      : (answer.gone ?? []).filter((key) => this.rows.has(key));
+    if (answer.full ?? !this._cursor) this._doubtful = new Set(this.rows.keys());
+    for (const row of changed) this._doubtful.delete(row.key);
+    const gone = (answer.gone ?? []).filter((key) => this.rows.has(key));
+    // A server that was started again finds its runs one after the other: none is gone until it has looked everywhere.
+    if (!answer.scanning) {
+      gone.push(...this._doubtful);
+      this._doubtful.clear();
+    }
     for (const key of gone) {
       this.rows.delete(key);
       this.selected.delete(key);

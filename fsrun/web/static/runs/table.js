@@ -317,7 +317,8 @@ export class Table {
     }
     if (item.kind === "group") return this._on.fold(item.name);
     if (target.closest(".chip")) return;
-    this.move(index);
+    if (this._narrow.matches) this._on.open(item.row.key);
+    else this.move(index);
   }
 
   _open(event) {
