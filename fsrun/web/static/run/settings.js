@@ -42,6 +42,7 @@ export function mount(container, { run, watched }) {
           ),
         ),
       words.length ? null : jobs(run, state, earlier),
+      section("Place", rows(place(state.run), fits)),
       ...environments(run, state, others, fits, words.length > 0),
       packageList(packages, fits, words.length > 0, kept.has("packages")),
     ]);
@@ -99,6 +100,14 @@ function rows(pairs, fits) {
       shown.map(([name, value]) => h("tr", null, h("th", { scope: "row" }, name), h("td", null, value))),
     ),
   );
+}
+
+function place({ path, unit }) {
+  const found =
+    unit && typeof unit === "object"
+      ? Object.entries(unit).map(([name, value]) => [`hand-over ${name}`, setting(value)])
+      : [];
+  return [["folder", path], ...found];
 }
 
 function jobs(run, state, earlier) {
