@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 import calls
+import charts
 import evaluating
 import logging_rows
 import modes
@@ -40,6 +41,7 @@ GROUPS = {
     "calls": calls.measure,
     "daemon": daemon.measure,
     "viewer": viewing.measure,
+    "charts": charts.measure,
     "eval": evaluating.measure,
     "snapshot": snapshots.measure,
     "modes": modes.measure,
