@@ -9,6 +9,12 @@ from fsrun.adapters.graders.final import boxes, cues, last_box, marked, opens_th
 from fsrun.adapters.graders.numbers import several, single
 
 CHOICES = [
+    ("I think A is wrong, so answer B.", "B", True),
+    ("C looks right at first, but it is not. I would answer **B**", "B", True),
+    ("I choose a coordinate system first. (B)", "B", True),
+    ("So answer A is wrong. Answer: B", "B", True),
+    ("Then answer A is wrong, and so (B) it is.", "B", True),
+    ("I will answer a question. The answer is B.", "B", True),
     ("(A)", "A", True),
     ("**B**", "B", True),
     ("Answer: C", "C", True),

@@ -34,9 +34,14 @@ _STATED: Final = re.compile(
     r"|(?<![A-Za-z0-9])([A-Z])\s{1,4}is\s{1,4}(?:the\s{1,4})?(?:correct|right|best)\b",
 )
 _SELECT: Final = re.compile(
-    r"\b(?:choose|chose|select|pick|go\s{1,4}with|going\s{1,4}with)\s{1,4}(?:(?:option|choice|answer)\s{1,4})?[(*_\[]{0,4}([A-Z])(?![A-Za-z0-9]|['’][A-Za-z])",
-    re.IGNORECASE,
+    r"\b(?i:choose|chose|select|pick|go\s{1,4}with|going\s{1,4}with)\s{1,4}(?:(?i:option|choice|answer)\s{1,4})?[(*_\[]{0,4}([A-Z])(?![A-Za-z0-9]|['’][A-Za-z])",
 )
+_ANSWERED: Final = re.compile(
+    r"\b(?i:so|thus|hence|therefore|then|and|i|we|i['’]ll|i['’]d|will|would|should|must|to|please),?\s{1,4}"
+    r"(?:(?i:i|we|the)\s{1,4})?(?i:answer)\s{1,4}(?:(?i:with)\s{1,4})?[(*_\[]{0,4}([A-Z])(?![A-Za-z0-9]|['’][A-Za-z])"
+    r"(?![)*_\]]{0,4}\s{1,4}(?:is|was|seems|cannot|can|could|does|would|has)\b)"
+)
+"""``so answer B``, which "answer B is wrong" is not."""
 _LINE: Final = re.compile(
     r"^[*#_\s]{0,8}(?:final\s)?answer[\s\-–—]{1,6}[(*_]{0,4}([A-Z])[)*_.]{0,6}\s{0,4}$", re.IGNORECASE | re.MULTILINE
 )
@@ -109,7 +114,7 @@ def chosen(answer: str, count: int, choices: list[str]) -> str | None:
 def _statements(answer: str) -> Iterable[tuple[int, str]]:
     """What an answer states as its choice, the last statement first, with where it stands."""
     found = list(cues(answer))
-    for pattern in (_STATED, _SELECT, _LINE):
+    for pattern in (_STATED, _SELECT, _ANSWERED, _LINE):
         for match in pattern.finditer(answer):
             letter = next(group for group in match.groups() if group)
             found.append((match.end(), letter.upper()))
