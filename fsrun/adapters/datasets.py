@@ -18,12 +18,12 @@ import orjson
 from fsrun.adapters import conventions
 from fsrun.adapters.conventions import DataError
 from fsrun.adapters.evaluation import EvaluationError
+from fsrun.adapters.graders import NAMES
 from fsrun.adapters.plan import SetPlan
 from fsrun.core.errors import UsageError
 
 MAX_BYTES = 2 << 30
 """The largest file that is read whole, and the largest sum of a Parquet file's columns in memory."""
-GRADERS = "exact, numeric, math, choice or FILE.py:NAME"
 _PARQUET = b"PAR1"
 _BATCH = 1024
 _CHUNK = 1 << 20
@@ -91,7 +91,8 @@ def _read(plan: SetPlan) -> Data:
     if grader is None:
         raise DataError(
             f"{path}: nothing tells how its answers are graded ({convention.label_key!r} of the first row is "
-            f"{_short(prompts[0].label)}); --eval-grader, or grader: of the set, says it: {GRADERS}"
+            f"{_short(prompts[0].label)}); --eval-grader, or grader: of the set, says it: "
+            f"{', '.join(NAMES)} or FILE.py:NAME"
         )
     keys = convention.input_key, convention.label_key
     return Data(prompts, grader, convention.name, *keys, size, digest)

@@ -35,12 +35,11 @@ from typing import Any, Final
 import orjson
 
 from fsrun.adapters import child
-from fsrun.adapters.graders import Grade, choice, exact, mathematics, numeric
+from fsrun.adapters.graders import NAMES, Grade, choice, exact, mathematics, numeric
 from fsrun.adapters.graders.final import UNFINISHED, part
 from fsrun.adapters.graders.worker import SIZE
 from fsrun.core.errors import UsageError
 
-NAMES: Final = ("exact", "numeric", "math", "choice")
 PATIENCE: Final = 5
 COMPUTING: Final = 2.5
 LONGEST: Final = 4 << 20
@@ -79,7 +78,8 @@ class Grading:
     After a crash of this process: its grading processes notice their closed pipes (or, on Linux, get SIGKILL) and end.
     """
 
-    def __init__(self, spec: str, limit: float = 10.0, processes: int = 2) -> None:
+    def __init__(self, spec: str, limit: float = 10.0, processes: int = 2, *, sha256: str | None = None) -> None:
+        """``sha256``: of the grader's file; a process that finds another one there does not load it."""
         if spec not in NAMES and ":" not in spec:
             raise UsageError(f"no grader {spec!r}: {', '.join(NAMES)} or FILE.py:NAME")
         if limit <= 0 or processes < 1:
@@ -89,7 +89,7 @@ class Grading:
         self._processes = processes
         self._at_once = _AT_ONCE.get(spec)
         has_processes = spec == "math" or self._at_once is None
-        self._workers = [_Worker(_absolute(spec), limit) for _ in range(processes)] if has_processes else []
+        self._workers = [_Worker(_absolute(spec), limit, sha256) for _ in range(processes)] if has_processes else []
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
@@ -172,14 +172,15 @@ class Grading:
 def _absolute(spec: str) -> str:
     """The same grader from any working directory: its process may be replaced after this one has changed its own."""
     source, _, name = spec.rpartition(":")
-    return f"{os.path.abspath(source)}:{name}" if source.endswith(".py") else spec
+    return f"{os.path.abspath(os.path.expanduser(source))}:{name}" if source.endswith(".py") else spec
 
 
 class _Worker:
     """One process that grades, started where it is needed, replaced when it was killed. Used by a thread at a time."""
 
-    def __init__(self, spec: str, limit: float) -> None:
+    def __init__(self, spec: str, limit: float, sha256: str | None = None) -> None:
         self._spec = spec
+        self._sha256 = sha256 or ""
         self._limit = limit
         self._computing = COMPUTING if spec == "math" else None
         self._process: subprocess.Popen[bytes] | None = None
@@ -202,7 +203,7 @@ class _Worker:
                 if self._over:
                     raise GraderError("grading was ended")
                 self._process = child.start(
-                    [sys.executable, "-P", "-m", "fsrun.adapters.graders.worker", self._spec, *numbers],
+                    [sys.executable, "-P", "-m", "fsrun.adapters.graders.worker", self._spec, *numbers, self._sha256],
                     pass_fds=(theirs_read, theirs_write),
                 )
         except OSError as error:

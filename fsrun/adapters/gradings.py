@@ -18,7 +18,7 @@ class Gradings:
 
     def __init__(self, plan: EvalPlan) -> None:
         self._limit = plan.grade_limit
-        self._specs = {one.grader for one in plan.sets if one.grader is not None}
+        self._specs = {one.grader: one.grader_sha256 for one in plan.sets if one.grader is not None}
         self._found: dict[str, Grading] = {}
 
     def __enter__(self) -> Gradings:
@@ -46,7 +46,7 @@ class Gradings:
 
     def _grading(self, spec: str) -> Grading:
         if spec not in self._found:
-            self._found[spec] = Grading(spec, self._limit)
+            self._found[spec] = Grading(spec, self._limit, sha256=self._specs.get(spec))
         return self._found[spec]
 
 

@@ -38,6 +38,8 @@ class SetPlan:
     """The first so many rows alone."""
     max_ungraded: float = 0.05
     """The largest share of its answers that may go without a grade without the evaluation failing."""
+    grader_sha256: str | None = None
+    """Of the grader's file when the plan was made, where it is the user's own: another one grades otherwise."""
     sha256: str | None = None
     """Of the file when the plan was made: another content is no point of the same curve."""
 

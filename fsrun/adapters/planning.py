@@ -14,11 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fsrun.adapters import datasets
+from fsrun.adapters.graders import NAMES
 from fsrun.adapters.plan import EvalPlan, SetPlan
 from fsrun.adapters.settings import SetSource, resolve
 from fsrun.core.errors import UsageError
-
-GRADERS = ("exact", "numeric", "math", "choice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,7 @@ def make(sources: Iterable[SetSource], flags: Mapping[str, Any], shared: Mapping
                 input_key=data.input_key,
                 label_key=data.label_key,
                 sha256=data.sha256,
+                grader_sha256=digest,
             )
         )
     return Planned(EvalPlan(tuple(sets), **shared), tuple(looked))
@@ -71,9 +71,9 @@ def _check_grader(grader: str | None, name: str) -> str | None:
     if grader is None:
         return None
     if ":" not in grader:
-        if grader not in GRADERS:
+        if grader not in NAMES:
             raise UsageError(
-                f"eval set {name}: there is no grader {grader!r}; there are {', '.join(GRADERS)}, FILE.py:NAME"
+                f"eval set {name}: there is no grader {grader!r}; there are {', '.join(NAMES)}, FILE.py:NAME"
             )
         if grader == "math" and importlib.util.find_spec("math_verify") is None:
             raise UsageError(f"eval set {name}: the grader math needs math-verify: pip install 'fsrun[math]'")

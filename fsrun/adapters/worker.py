@@ -22,6 +22,7 @@ from typing import Any
 
 import orjson
 
+from fsrun.adapters import child
 from fsrun.adapters.evaluation import EvaluationError, Request, SkipEvaluation, result_of
 from fsrun.core import codec
 from fsrun.run.descriptors import follow
@@ -115,16 +116,6 @@ async def _wait(awaitable: Any) -> object:
     return await awaitable
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to end this process with its parent, even when the function holds the interpreter."""
-    try:
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
-    except (OSError, AttributeError, ImportError):
-        pass
-
-
 def _requests(descriptor: int, out: queue.SimpleQueue[bytes]) -> None:
     with os.fdopen(descriptor, "rb") as source:
         for line in source:
@@ -134,7 +125,7 @@ def _requests(descriptor: int, out: queue.SimpleQueue[bytes]) -> None:
 
 def main(spec: str, read: int, write: int) -> None:
     """Answer requests until the parent closes its end."""
-    _die_with_parent()
+    child.die_with_parent()
     home = os.getcwd()
     incoming: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_requests, args=(read, incoming), daemon=True).start()

@@ -1,6 +1,7 @@
 """Headers of safetensors files: what they may say, and how they are written.
 
-Does: reads and builds a header; names the types. Leaves to others: files (``adapters.weights``, ``adapters.saving``).
+Does: reads and builds a header; names the types. Leaves to others: files (``adapters.weights``,
+``adapters.snapshots``).
 
 A file is the header's length (8 bytes, little endian), the header (a JSON object: each tensor's type, shape and byte
 range, and ``__metadata__``, text by text), and the bytes of all tensors without a gap. Whoever loads a file whose

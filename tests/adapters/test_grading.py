@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 
 from fsrun.adapters.graders import Grade
 from fsrun.adapters.grading import Clock, Grading, processor_time, spent, waited
+from fsrun.adapters.gradings import Gradings
+from fsrun.adapters.plan import EvalPlan, SetPlan
 from fsrun.core.errors import UsageError
 
 CODE = r"""
@@ -155,6 +158,25 @@ def test_a_grader_is_found_again_after_the_directory_was_changed(spec: str, monk
     monkeypatch.chdir("/")
     assert grades(made, "5", "kill", "5")[2] == Grade(1.0, True)
     made.close()
+
+
+def test_a_grader_s_file_that_changed_since_the_plan_is_not_loaded_by_a_process_that_is_replaced(spec: str) -> None:
+    path = Path(spec.rpartition(":")[0])
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    grading = Grading(spec, processes=1, sha256=digest)
+    try:
+        assert grades(grading, "5")[0].correct is True
+        path.write_text("def grader(answer, label): return 1\n")
+        assert grades(grading, "6")[0].correct is False
+        assert grades(grading, "kill")[0].score is None
+        assert grades(grading, "6")[0].reason == (
+            f"{path}: changed since the plan was made; start the evaluation again to take it"
+        )
+    finally:
+        grading.close()
+    plan = EvalPlan((SetPlan("a", "x", grader=spec, grader_sha256=digest),))
+    with Gradings(plan) as gradings, pytest.raises(UsageError, match="changed since the plan was made"):
+        gradings.check()
 
 
 def test_a_slow_answer_does_not_delay_the_others(spec: str) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+NAMES: Final = ("exact", "numeric", "math", "choice")
+"""Those that are built in; others are ``FILE.py:NAME``."""
 
 
 @dataclass(frozen=True, slots=True)

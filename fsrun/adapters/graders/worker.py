@@ -1,4 +1,4 @@
-"""The process in which graders run that may hang, crash or use up memory: ``worker SPEC READ WRITE MEMORY``.
+"""The process in which graders run that may hang, crash or use up memory: ``worker SPEC READ WRITE MEMORY SHA256``.
 
 Reads requests from descriptor READ, each pickled behind its length, and answers each with a line on WRITE. The grader
 is loaded once. Whatever it does, the parent sees an answer or the end of this process; when the parent dies this
@@ -7,6 +7,7 @@ process goes too. Leaves to others: limits of time, and starting again (``adapte
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import queue
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fsrun.adapters import child
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.graders import Grade, file
 from fsrun.adapters.worker import describe, load
@@ -37,9 +39,20 @@ def grader_of(spec: str) -> _Grader:
     return lambda answer, label, row: file.call(function, answer, label, row)
 
 
-def main(spec: str, read: int, write: int, memory: int) -> None:
-    """Answer requests until the parent closes its end. ``memory``: bytes of address space, 0 for any."""
-    _die_with_parent()
+def unchanged(spec: str, sha256: str) -> None:
+    """Raise ``EvaluationError`` where the grader's file is another than when the plan was made."""
+    path = spec.rpartition(":")[0]
+    with open(path, "rb") as source:
+        if hashlib.sha256(source.read()).hexdigest() != sha256:
+            raise EvaluationError(f"{path}: changed since the plan was made; start the evaluation again to take it")
+
+
+def main(spec: str, read: int, write: int, memory: int, sha256: str = "") -> None:
+    """Answer requests until the parent closes its end.
+
+    ``memory``: bytes of address space, 0 for any. ``sha256``: of the grader's file; empty: whatever is there.
+    """
+    child.die_with_parent()
     if memory:
         import resource
 
@@ -49,6 +62,8 @@ def main(spec: str, read: int, write: int, memory: int) -> None:
     threading.Thread(target=_requests, args=(read, incoming), daemon=True).start()
     os.set_inheritable(write, False)
     try:
+        if sha256:
+            unchanged(spec, sha256)
         grader = grader_of(spec)
     except BaseException as error:  # noqa: BLE001 - importing user code may raise anything
         own = isinstance(error, EvaluationError)
@@ -93,16 +108,6 @@ def _requests(descriptor: int, out: queue.SimpleQueue[bytes]) -> None:
     os._exit(0)
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to end this process with the thread that started it, even when a grader holds the interpreter."""
-    try:
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
-    except (OSError, AttributeError, ImportError):
-        pass
-
-
 def _send(descriptor: int, answer: dict[str, Any]) -> None:
     data = memoryview(codec.encode_line(answer))
     while data:
@@ -110,4 +115,4 @@ def _send(descriptor: int, answer: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
