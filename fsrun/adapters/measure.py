@@ -119,7 +119,7 @@ async def measure(
     ``graders`` None: they are started here, and end with the measurement.
     """
     served = await target.served()
-    sets = [await asyncio.to_thread(_load, plan, one) for one in plan.sets]
+    sets = await asyncio.to_thread(_load, plan)
     work = _Measurement(plan, target, tokens, sets, longest(served, tokens), expected_version, progress)
     if graders is not None:
         await work.run(graders)
@@ -290,12 +290,17 @@ class _Measurement:
             self.progress(Progress(self.done, self.total, sum(each.failed for each in self.sets)))
 
 
-def _load(plan: EvalPlan, one: SetPlan) -> _Set:
-    prompts = datasets.load(one)
-    if one.grader is None:
-        raise EvaluationError(f"set {one.name}: the plan names no grader")
-    kept = samples.Samples(one.name, [prompt.row for prompt in prompts], one.samples, plan.keep_samples)
-    return _Set(one, prompts, one.grader, kept)
+def _load(plan: EvalPlan) -> list[_Set]:
+    read = [(one, datasets.load(one)) for one in plan.sets]
+    rows = [[prompt.row for prompt in prompts] for _, prompts in read]
+    total = sum(samples.number_kept(r, one.samples, plan.keep_samples) for r, one in zip(rows, plan.sets, strict=True))
+    sets = []
+    for (one, prompts), places in zip(read, rows, strict=True):
+        if one.grader is None:
+            raise EvaluationError(f"set {one.name}: the plan names no grader")
+        kept = samples.Samples(one.name, places, one.samples, plan.keep_samples, total)
+        sets.append(_Set(one, prompts, one.grader, kept))
+    return sets
 
 
 def _measured(sets: Sequence[_Set], served: Sequence[Served], tokens: Tokens, context: int | None) -> Measured:

@@ -20,7 +20,7 @@ from fsrun.adapters.generation import Answer
 from fsrun.adapters.graders import Grade
 
 BUDGET: Final = 512 << 20
-"""Characters of answers that are held for a set, and of prompts, at most."""
+"""Characters of answers that are held for all sets together, and of prompts, at most."""
 LONGEST: Final = 1_000_000
 SHORTEST: Final = 4_000
 _BATCH: Final = 256
@@ -50,15 +50,18 @@ COLUMNS: Final = (
 class Samples:
     """Collects the kept samples of one set, which come in any order. ``rows``: the places of its prompts.
 
-    A text that is longer than ``longest`` loses its middle, which a mark stands for: with 10,000 samples that are kept
-    it is 53,687 characters, with 500 and fewer 1,000,000.
+    ``total``: samples that are kept of all sets together; None: there is this set alone. A text that is longer than
+    ``longest`` loses its middle, which a mark stands for: with 10,000 samples that are kept it is 53,687 characters,
+    with 500 and fewer 1,000,000.
     """
 
-    def __init__(self, name: str, rows: Sequence[int], samples: int = 1, keep: int | None = None) -> None:
+    def __init__(
+        self, name: str, rows: Sequence[int], samples: int = 1, keep: int | None = None, total: int | None = None
+    ) -> None:
         self.name = name
         self._chosen = choose(rows, samples, keep)
-        kept = len(rows) * samples if self._chosen is None else sum(self._chosen.values())
-        self.longest = max(SHORTEST, min(LONGEST, BUDGET // max(1, kept)))
+        held = number_kept(rows, samples, keep) if total is None else total
+        self.longest = max(SHORTEST, min(LONGEST, BUDGET // max(1, held)))
         self._found: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     def keeps(self, row: int, sample: int) -> bool:
@@ -109,6 +112,12 @@ def choose(rows: Sequence[int], samples: int, keep: int | None) -> dict[int, int
     ordered = sorted(rows)
     count = max(1, keep // max(1, samples))
     return {ordered[at * len(ordered) // count]: min(samples, keep) for at in range(count)}
+
+
+def number_kept(rows: Sequence[int], samples: int, keep: int | None) -> int:
+    """How many samples of a set are kept."""
+    chosen = choose(rows, samples, keep)
+    return len(rows) * samples if chosen is None else sum(chosen.values())
 
 
 def shorten(text: str, longest: int) -> str:

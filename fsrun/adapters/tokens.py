@@ -35,6 +35,8 @@ _FILES = (
 )  # fmt: skip
 _LENGTHS = ("max_position_embeddings", "max_sequence_length", "n_positions", "seq_length", "model_max_length")
 _AGREEING = 16
+KEPT = 64 << 20
+"""Characters of prompts that are kept rendered, of all sets together; what goes beyond is rendered each time."""
 _UNBOUNDED = 1 << 40
 """Tokenizers without a limit say a number like 10**30."""
 
@@ -56,6 +58,10 @@ class _Kept:
     settings: tuple[str | None, str | None]
     rows: dict[int, tuple[Any, Rendered]] = field(default_factory=dict)
 
+    def held(self) -> int:
+        """Characters that are kept."""
+        return sum(len(rendered.text) for _, rendered in self.rows.values())
+
 
 class Tokens:
     """A tokenizer with what it rendered. Not for several threads.
@@ -68,6 +74,7 @@ class Tokens:
         self.digest = digest
         self._tokenizer = tokenizer
         self._kept: dict[str, _Kept] = {}
+        self._held = 0
         special = _special(tokenizer)
         tags = special & {tag for pair in THINKING for tag in pair}
         self.hides_thinking = bool(tags)
@@ -82,13 +89,19 @@ class Tokens:
         settings = (plan.chat_template, plan.system)
         kept = self._kept.get(plan.name)
         if kept is None or kept.settings != settings:
+            self._held -= 0 if kept is None else kept.held()
             kept = self._kept[plan.name] = _Kept(settings)
         source = (prompt.messages, prompt.text, prompt.tools)
         found = kept.rows.get(prompt.row)
         if found is not None and found[0] == source:
             return found[1]
         rendered = self._render(plan, prompt)
-        kept.rows[prompt.row] = (source, rendered)
+        if found is not None:
+            self._held -= len(found[1].text)
+            del kept.rows[prompt.row]
+        if self._held + len(rendered.text) <= KEPT:
+            self._held += len(rendered.text)
+            kept.rows[prompt.row] = (source, rendered)
         return rendered
 
     def template(self, plan: SetPlan) -> str | None:

@@ -6,7 +6,17 @@ import pytest
 from fsrun.adapters.datasets import Prompt
 from fsrun.adapters.generation import Answer
 from fsrun.adapters.graders import Grade
-from fsrun.adapters.samples import COLUMNS, Samples, choose, label_text, prompt_text, shorten, table
+from fsrun.adapters.samples import (
+    BUDGET,
+    COLUMNS,
+    Samples,
+    choose,
+    label_text,
+    number_kept,
+    prompt_text,
+    shorten,
+    table,
+)
 
 
 def test_a_sample_is_a_row_with_everything_known_of_it() -> None:
@@ -35,6 +45,15 @@ def test_a_sample_is_a_row_with_everything_known_of_it() -> None:
         }
     ]
     assert table([kept]).schema.names == [name for name, _ in COLUMNS]
+
+
+def test_the_texts_of_all_sets_together_have_one_budget() -> None:
+    alone = Samples("a", range(10_000))
+    beside = Samples("a", range(10_000), total=50_000)
+    assert (alone.longest, beside.longest) == (BUDGET // 10_000, BUDGET // 50_000)
+    assert (number_kept(range(100), 4, None), number_kept(range(100), 4, 10), number_kept(range(9), 2, 0)) == (
+        400, 8, 0,
+    )  # fmt: skip
 
 
 def test_failed_samples_are_kept_with_their_reason_and_no_grade() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fsrun.adapters import tokens as module
 from fsrun.adapters.datasets import Prompt
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.plan import SetPlan
@@ -160,6 +161,21 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UsageError, match=r"needs transformers: pip install 'fsrun\[sglang\]'"):
         Tokenizers().get(str(tmp_path))
+
+
+def test_what_is_kept_rendered_is_bounded_over_all_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT", len("user: hi\nassistant:") * 3)
+    rendered = tokens()
+    for _ in range(2):
+        for name in ("a", "b"):
+            for row in range(2):
+                rendered.render(SetPlan(name, "x"), Prompt(row, None, text="hi"))
+    assert rendered._tokenizer.rendered == 4 + 1
+    # Another text in a row's place takes its room, not more.
+    for text in ("ho", "hi", "ho"):
+        rendered.render(SetPlan("a", "x"), Prompt(0, None, text=text))
+    rendered.render(SetPlan("a", "x", system="be"), Prompt(0, None, text="hi"))
+    assert rendered._held == sum(kept.held() for kept in rendered._kept.values())
 
 
 class TaggedTokenizer(WordTokenizer):
