@@ -171,7 +171,9 @@ _OPTIONS = (
     _option("--eval-grader", group=SAMPLING, metavar="NAME",
             help="exact, numeric, math, choice or FILE.py:NAME.  [default: by the data]"),
     _option("--eval-limit", group=SAMPLING, metavar="N", help="The first N rows of each set alone."),
-    _option("--eval-seed", group=SAMPLING, type=int, metavar="N", help="The same random choices at each checkpoint."),
+    _option("--eval-seed", group=SAMPLING, type=int, metavar="N",
+            help="The same random choices at each checkpoint, of engines that run with "
+                 "--enable-deterministic-inference; others ignore it."),
     _option("--eval-concurrency", group=SAMPLING, type=click.IntRange(min=1), metavar="N",
             help="Requests in flight.  [default: 64]"),
     _option("--eval-max-failed", group=SAMPLING, type=click.FloatRange(0, 1), metavar="SHARE",
