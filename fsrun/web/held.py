@@ -26,6 +26,17 @@ from fsrun.run.points import Rules, from_points, in_order, runs_of, standing
 from fsrun.web.line import Line
 from fsrun.web.reduce import Array
 
+Identity = tuple[int | None, frozenset[str]]
+"""What makes everything doubtful that was read, if it changes: the first lock's file, and the names of all locks."""
+
+
+def identity_of(fs: FileSystem, run_path: str) -> Identity:
+    """The identity of a run now. A run that was deleted and made again has another one."""
+    names = list_folder(fs, f"{run_path}/{layout.JOBS}")
+    locks = frozenset(name for name in names if name.endswith(".lock"))
+    first = layout.lock_name(MAIN, 1)
+    return fs.stat(f"{run_path}/{layout.JOBS}/{first}").inode if first in locks else None, locks
+
 
 class Held:
     """Some tags of a run, or all (None). Not for several threads at once: take ``busy``."""
@@ -39,8 +50,7 @@ class Held:
         self._fs = fs
         self._path = run_path
         self._loader = Loader(fs, run_path)
-        self._known: tuple[object, frozenset[str]] | None = None
-        """What would make everything that was read doubtful if it changed: the folder itself, and its locks."""
+        self._known: Identity | None = None
         self._snapshot: Snapshot | None = None
         """The last whole reading, without its points."""
         self._rules: Rules | None = None
@@ -72,18 +82,11 @@ class Held:
 
     def refresh(self) -> None:
         """Bring all up to date. Raises ``OSError`` where the run cannot be read."""
-        known = self._identity()
+        known = identity_of(self._fs, self._path)
         if self._known != known or self._snapshot is None or not self._grow(self._snapshot):
             self._load(known)
 
-    def _identity(self) -> tuple[object, frozenset[str]]:
-        names = list_folder(self._fs, f"{self._path}/{layout.JOBS}")
-        locks = frozenset(name for name in names if name.endswith(".lock"))
-        first = layout.lock_name(MAIN, 1)
-        inode = self._fs.stat(f"{self._path}/{layout.JOBS}/{first}").inode if first in locks else None
-        return inode, locks
-
-    def _load(self, known: tuple[object, frozenset[str]]) -> None:
+    def _load(self, known: Identity) -> None:
         self._known = None
         snapshot = self._loader.load(self.tags)
         self._snapshot = replace(snapshot, table=POINTS.empty_table())

@@ -19,6 +19,7 @@ from fsrun.core.scalars import read_sessions
 from fsrun.core.system import parse_samples
 from fsrun.disk.fs import FileSystem
 from fsrun.run.load import Loader, list_folder
+from fsrun.web.held import Identity, identity_of
 from fsrun.web.reduce import Array
 
 
@@ -47,7 +48,7 @@ class Machine:
         self.busy = threading.Lock()
         self.version = 0
         self._loader = Loader(fs, run_path)
-        self._locks: frozenset[str] | None = None
+        self._known: Identity | None = None
         self._hosts: dict[tuple[str, int], str] = {}
         self._fences: dict[tuple[str, int], dict[str, int]] = {}
         self._logs: dict[tuple[str, int], _Log] = {}
@@ -61,14 +62,14 @@ class Machine:
         """Bring all up to date. Raises ``OSError`` where the run cannot be read."""
         loader = self._loader
         names = list_folder(loader.fs, loader.path(layout.JOBS))
-        tokens = frozenset(name for name in names if name.endswith(".lock"))
-        if tokens != self._locks:
+        known = identity_of(loader.fs, loader.run_dir)
+        if known != self._known:
             # A new session says how much of the log before it counts.
             locks = loader.locks(names)
             self._fences = {key: dict(fence) for key, fence in read_sessions(locks).fences.items()}
             self._hosts = {(lock.job, lock.session): str(lock.holder.get("host", "")) for lock in locks}
             self._logs = {}
-            self._locks = tokens
+            self._known = known
         for job in sorted(filter(is_job, list_folder(loader.fs, loader.path(layout.SYSTEM)))):
             for name in list_folder(loader.fs, loader.path(layout.SYSTEM, job)):
                 number = parse_number(name.removesuffix(".jsonl")) if name.endswith(".jsonl") else None

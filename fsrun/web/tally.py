@@ -18,6 +18,7 @@ from fsrun.disk.fs import FileSystem
 from fsrun.disk.logs import LogReader
 from fsrun.run.load import Loader, list_folder
 from fsrun.run.points import in_order, runs_of
+from fsrun.web.held import Identity, identity_of
 from fsrun.web.reduce import word
 
 
@@ -43,7 +44,7 @@ class Tally:
         self.start: float | None = None
         """Earliest time that was logged."""
         self._loader = Loader(fs, run_path)
-        self._locks: frozenset[str] | None = None
+        self._known: Identity | None = None
         self._logs: dict[str, LogReader] = {}
         self._counts: dict[str, _Count] = {}
 
@@ -56,9 +57,9 @@ class Tally:
         """Bring all up to date. Raises ``OSError`` where the run cannot be read."""
         loader = self._loader
         names = list_folder(loader.fs, loader.path(layout.JOBS))
-        locks = frozenset(name for name in names if name.endswith(".lock"))
-        if locks != self._locks:
-            self._locks, self._logs, self._counts = locks, {}, {}
+        known = identity_of(loader.fs, loader.run_dir)
+        if known != self._known:
+            self._known, self._logs, self._counts = known, {}, {}
         sessions = read_sessions(loader.locks(names))
         for source in sources(list_folder(loader.fs, loader.path(layout.SCALARS))):
             log = self._logs.setdefault(source.path, LogReader(source.job, source.session))

@@ -124,12 +124,15 @@ def test_a_point_is_there_with_the_next_look(run: RunFolder) -> None:
 
 
 def test_another_run_in_the_place_of_one_is_read_anew(root: Path, run: RunFolder) -> None:
-    held = Held(LocalFileSystem(), str(run))
+    held, tally = Held(LocalFileSystem(), str(run)), Tally(LocalFileSystem(), str(run))
     held_points(held)
+    tally.refresh()
     run.path.rename(root / "old")
     again = build.run(root)
     again.session("main", 1, build.line(0, loss=0.1), build.line(1, loss=0.2), build.line(2, loss=0.3))
     assert held_points(held) == {"loss": [(0, 0.1), (1, 0.2), (2, 0.3)]}
+    tally.refresh()
+    assert [(one["count"], one["last"]) for one in tally.describe()] == [(3, 0.3)]
 
 
 def test_evaluations_stand_at_their_own_step_and_say_how_late_they_were(series: Series, root: Path) -> None:

@@ -15,7 +15,8 @@ export function sectionsOf(tags, together) {
     const [first, rest] = at > 0 ? [tag.slice(0, at), tag.slice(at + 1)] : ["", tag];
     const phase = together && PHASES.has(first.toLowerCase());
     const section = phase ? TOGETHER : first || REST;
-    const name = phase ? `~/${rest}` : tag;
+    // No tag begins so.
+    const name = phase ? `\n${rest}` : tag;
     if (!sections.has(section)) sections.set(section, new Map());
     const charts = sections.get(section);
     if (!charts.has(name)) charts.set(name, { name, title: tag, tags: [] });
