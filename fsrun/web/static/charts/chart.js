@@ -126,7 +126,7 @@ export class Chart {
       padding: [8, 20, 0, 0],
       legend: { show: false },
       scales: {
-        x: { time: host.axis() === "time", distr: look.logX ? 3 : 1, range: (plot, low, high) => spanOf(host.range() ?? host.extent() ?? [low, high], look.logX, low) },
+        x: { time: host.axis() === "time", distr: look.logX ? 3 : 1, range: (plot, low, high) => spanOf(host.range() ?? host.extent(look.logX) ?? [low, high], look.logX, low) },
         y: { distr: look.logY ? 3 : 1 },
       },
       axes: [
@@ -289,7 +289,10 @@ function mark(value, format) {
 }
 
 function spanOf([low, high], log, least) {
-  if (log) return [Math.max(low, least, Number.MIN_VALUE), Math.max(high, low * 10, least * 10)];
+  if (log) {
+    const from = low > 0 && Number.isFinite(low) ? low : least > 0 ? least : 1;
+    return [from, high > from ? high : from * 10];
+  }
   return low === high ? [low - 0.5, high + 0.5] : [low, high];
 }
 

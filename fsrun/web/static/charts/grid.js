@@ -82,8 +82,9 @@ class Grid {
     return this._range;
   }
 
-  extent() {
-    return this._extent;
+  /** From where to where the axis goes; `log`: from the first place that a logarithm has. */
+  extent(log) {
+    return this._extent && log ? [this._positive, this._extent[1]] : this._extent;
   }
 
   /** Show a part of the axis in all charts, with its details; null: all. */
@@ -262,14 +263,17 @@ class Grid {
     if (this._range) return;
     let low = Infinity;
     let high = -Infinity;
+    let positive = Infinity;
     for (const { series } of this.cache.values()) {
       if (!series?.x.length) continue;
       low = Math.min(low, series.x[0]);
       high = Math.max(high, series.x[series.x.length - 1]);
+      positive = Math.min(positive, series.x.find((x) => x > 0) ?? Infinity);
     }
     const next = low <= high ? [low, high] : null;
-    if (JSON.stringify(next) === JSON.stringify(this._extent)) return;
+    if (JSON.stringify([next, positive]) === JSON.stringify([this._extent, this._positive])) return;
     this._extent = next;
+    this._positive = positive;
     this.charts.forEach((chart) => chart.visible && chart.follow());
   }
 
