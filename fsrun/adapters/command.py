@@ -49,6 +49,9 @@ class CommandEvaluator:
         if "path" not in used:
             raise UsageError("--command: {path} must stand in the command, so that it knows what to evaluate")
 
+    def check(self) -> None:
+        """Do nothing: what a command needs it says itself."""
+
     def evaluate(self, request: Request) -> Result:
         """Run the command and read what it wrote."""
         with tempfile.TemporaryDirectory(prefix="fsrun-eval-") as folder:

@@ -78,6 +78,10 @@ class SkipEvaluation(Exception):
 class Evaluator(Protocol):
     """Evaluates one entry at a time."""
 
+    def check(self) -> None:
+        """Raise ``UsageError`` where what is needed is missing or cannot be loaded, before anything is claimed."""
+        ...
+
     def evaluate(self, request: Request) -> Result:
         """Return the scores; whatever user code does, only ``EvaluationError`` or ``SkipEvaluation`` is raised.
 

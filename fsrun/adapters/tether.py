@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from fsrun.adapters import child
+from fsrun.core.redaction import redact_argv
 
 RESTARTS = 3
 """How often an evaluator that dies is started again without an evaluation in between."""
@@ -124,7 +125,7 @@ class EvaluatorProcess:
     def _line(self) -> str:
         import shlex
 
-        return shlex.join(self.arguments)
+        return shlex.join(redact_argv(self.arguments))
 
 
 def _watch(descriptor: int, parent: int) -> None:

@@ -69,9 +69,7 @@ def _evaluate_run(
     run: str, root: str | None, place: evalplace.Place, evaluator: Evaluator, options: dict[str, Any]
 ) -> int:
     try:
-        evaluator_check = getattr(evaluator, "check", None)
-        if evaluator_check is not None:
-            evaluator_check()
+        evaluator.check()
         path = _find(run, root, options["wait"])
         _check_rule(path, options["best"], options["keep"])
         return _serve(path, place, evaluator, options)

@@ -93,12 +93,13 @@ def test_one_that_died_is_started_again_and_goes_on_with_what_waits(tmp_path: Pa
 
 def test_wrong_arguments_are_said_once_and_not_tried_again(run: Run) -> None:
     said: list[str] = []
-    evaluator = EvaluatorProcess(["eval", run.path, "--function", "nowhere"], said.append)
+    evaluator = EvaluatorProcess(["eval", run.path, "--function", "nowhere", "--api-key", "hidden9x7"], said.append)
     assert evaluator.ensure()
     until(lambda: evaluator.pid is None)
     assert not evaluator.ensure()
     assert not evaluator.ensure()
     (line,) = said
+    assert "hidden9x7" not in line
     assert line.startswith("the evaluator ended with exit 2 and is not started again: fsrun eval ")
     evaluator.close()
 
