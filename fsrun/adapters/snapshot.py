@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from fsrun.core import ids, order
@@ -113,6 +114,8 @@ def _snapshot(model: Any, dir: Any, step: Any, *, run: Run | None, **options: An
         if wanted:
             _copy(found, flight)
         if exporter is not None and flight is not None:
+            if not wanted:
+                raise MemoryError("a rank has no room on its device to gather the largest tensor")
             exporter.submit(flight, time.monotonic() - began)
     except BaseException as error:
         if exporter is None or flight is None:
@@ -176,6 +179,7 @@ def _layout(exporter: Exporter, found: Model, options: Mapping[str, Any]) -> tup
     """The layout of the last snapshot where nothing has changed: the memory is laid out by it."""
     from fsrun.adapters.snapshots.buffers import Buffers, is_on_gpu
     from fsrun.adapters.snapshots.converted import ConvertedCopy, conversion_of
+    from fsrun.adapters.snapshots.exporter import Laid
     from fsrun.adapters.snapshots.layout import plan_layout
     from fsrun.adapters.snapshots.model import types_of
 
@@ -183,9 +187,10 @@ def _layout(exporter: Exporter, found: Model, options: Mapping[str, Any]) -> tup
     metadata = dict(options["metadata"] or {})
     shard_size = _bytes(options["shard_size"])
     pinned = is_on_gpu(found.everything)
-    made_of = (tensors, list(tensors), found.tied, metadata, shard_size, pinned)
-    if exporter.layout is not None and exporter.layout[0] == made_of:
-        return exporter.layout[1:]
+    made_of = (tensors, list(tensors), found.tied, shard_size, pinned)
+    known = exporter.layout if exporter.layout is not None and exporter.layout.made_of == made_of else None
+    if known is not None and known.metadata == metadata:
+        return known.layout, known.make
 
     def plan(types: Mapping[str, tuple[str, tuple[int, ...]]]) -> Layout:
         try:
@@ -199,12 +204,16 @@ def _layout(exporter: Exporter, found: Model, options: Mapping[str, Any]) -> tup
         exporter.say(f"snapshots are written as the model is in memory: transformers cannot convert it: {error!r}")
         conversion = None
     inner = plan(tensors)
-    if conversion is None:
-        exporter.layout = made_of, inner, lambda: Buffers(inner, pinned=pinned)
-    else:
-        outer = plan(conversion.tensors)
-        exporter.layout = made_of, outer, lambda: ConvertedCopy(outer, Buffers(inner, pinned=pinned), conversion)
-    return exporter.layout[1:]
+    outer = inner if conversion is None else plan(conversion.tensors)
+    if known is not None:
+        outer = replace(outer, places=known.layout.places)  # the memory of the last one fits this one too
+
+    def make() -> Copy:
+        copy = Buffers(inner, pinned=pinned)
+        return copy if conversion is None else ConvertedCopy(outer, copy, conversion)
+
+    exporter.layout = Laid(made_of, metadata, outer, make)
+    return outer, make
 
 
 def _tokenizer(exporter: Exporter, tokenizer: Any) -> dict[str, bytes]:

@@ -497,6 +497,51 @@ def test_files_in_memory_are_counted_as_memory(
     assert fsrun.snapshot({"a": torch.ones(1000)}, hf, 3) == "step_3"
 
 
+def test_snapshots_that_were_given_up_in_memory_stop_further_ones_with_a_remedy(
+    run: fsrun.Run, hf: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fsrun.adapters.snapshots.room._is_in_memory", lambda path: True)
+    for step in range(1, 4):
+        assert fsrun.snapshot({"a": torch.ones(2)}, hf, step) == f"step_{step}"
+        assert run.flush(60)
+        os.rename(entry(run, f"step_{step}"), Path(run.path) / "failed" / f"step_{step}")
+    assert fsrun.snapshot({"a": torch.ones(2)}, hf, 4) is None
+    assert "3 snapshots that no evaluation took stand in" in warnings_of(caplog)[0]
+    os.rename(Path(run.path) / "failed" / "step_1", Path(run.path) / "best" / "step_1")
+    assert fsrun.snapshot({"a": torch.ones(2)}, hf, 5) == "step_5"
+
+
+def test_metadata_that_changes_takes_no_other_memory(run: fsrun.Run, hf: Path) -> None:
+    exporter = None
+    for step in range(3):
+        assert fsrun.snapshot({"a": torch.full((3,), float(step))}, hf, step, metadata={"step": step}, limit=9)
+        assert run.flush(60)
+        exporter = live().attached["snapshots"]
+        assert len(exporter._made) == 1
+        with safe_open(entry(run, f"step_{step}") / "model.safetensors", "pt") as file:
+            assert file.metadata()["step"] == str(step)
+            assert file.get_tensor("a").tolist() == [step] * 3
+
+
+def test_what_a_signal_handler_raises_behind_the_copy_spoils_no_snapshot(
+    run: fsrun.Run, hf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = live().writer.add
+
+    def interrupted(*arguments: object) -> None:
+        add(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(live().writer, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fsrun.snapshot({"a": torch.ones(3)}, hf, 1)
+    monkeypatch.undo()
+    assert fsrun.snapshot({"a": torch.zeros(3)}, hf, 2) == "step_2"
+    assert run.flush(60)
+    assert load_file(entry(run, "step_1") / "model.safetensors")["a"].tolist() == [1, 1, 1]
+    assert load_file(entry(run, "step_2") / "model.safetensors")["a"].tolist() == [0, 0, 0]
+
+
 def test_a_folder_that_does_not_answer_keeps_the_trainer_for_a_second_at_most(
     run: fsrun.Run, hf: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

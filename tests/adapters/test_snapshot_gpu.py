@@ -152,3 +152,30 @@ def test_shards_that_wait_on_the_cpu_count_as_on_the_gpu() -> None:
     assert is_on_gpu(sources(OnGpu, 1))
     assert is_on_gpu(sources(Sharded, 1))
     assert not is_on_gpu({"a": torch.ones(1)})
+
+
+def test_a_gather_that_lacks_memory_is_tried_again_while_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsrun.adapters.snapshots.buffers._GATHER_PAUSES", (0.0, 0.0))
+    whole, tries = Sharded.full_tensor, list[int]()
+
+    def full_tensor(self: Any) -> torch.Tensor:
+        tries.append(1)
+        if len(tries) in (2, 3):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(self)
+
+    monkeypatch.setattr(Sharded, "full_tensor", full_tensor)
+    buffers = Buffers(layout_of(3), pinned=False)
+    assert gather_into(buffers.views, sources(Sharded, 3)) is None
+    assert copied(buffers, 3)
+    assert len(tries) == 5
+
+
+def test_a_device_without_room_for_more_gathers_one_tensor_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("memory_reserved", 0), ("memory_allocated", 0), ("mem_get_info", (20, 1000))):
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    buffers = Buffers(layout_of(3), pinned=False)
+    assert gather_into(buffers.views, sources(Sharded, 3)) is None
+    assert copied(buffers, 3)
+    one = ["gather", "after the training stream", "on the side stream", "kept for the side stream", "event", "off"]
+    assert said == [*one, "wait"] * 3

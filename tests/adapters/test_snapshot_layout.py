@@ -113,3 +113,27 @@ def test_what_cannot_be_looked_at_is_an_error_and_no_exception(place: tuple[Look
 def test_memory_is_what_the_host_and_the_control_group_leave() -> None:
     left = memory_left()
     assert left is None or 0 <= left <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_what_was_given_up_is_counted_where_it_is_memory(
+    place: tuple[Looker, SessionFolder, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looker, folder, unit = place
+    enter(unit, "failed", "a", "fsrun-snapshot.json")
+    enter(unit, "failed", "b", "fsrun-snapshot.json")
+    enter(unit, "failed", "checkpoint-5", "model.safetensors")
+    assert looker.look(folder, unit, 1).given_up == 0  # on a disk
+    monkeypatch.setattr("fsrun.adapters.snapshots.room._is_in_memory", lambda path: True)
+    assert looker.look(folder, unit, 1).given_up == 2
+
+
+@pytest.mark.parametrize(
+    ("total", "available", "left"),
+    [(64 << 30, 10 << 30, (10 << 30) - (64 << 30) // 20), (24 << 30, 10 << 30, 8 << 30), (4 << 30, 1 << 30, 1 << 29)],
+)
+def test_some_memory_stays_for_the_trainer(
+    total: int, available: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meminfo = f"MemTotal: {total >> 10} kB\nMemAvailable: {available >> 10} kB\n"
+    monkeypatch.setattr("fsrun.adapters.snapshots.room._read", lambda path: meminfo if "meminfo" in path else None)
+    assert abs((memory_left() or 0) - left) < 2048

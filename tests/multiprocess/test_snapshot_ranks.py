@@ -79,7 +79,7 @@ def spoiled(self, wish):
 
 
 Exporter.admit = spoiled
-names["copy"] = fsrun.snapshot(sharded, hf, 6, limit=99, run=run, metadata={"new": "layout"})
+names["copy"] = fsrun.snapshot(sharded, hf, 6, limit=99, run=run, shard_size="1GB")  # memory of its own
 Exporter.admit = admit
 
 # It still trains, and the next one is whole.

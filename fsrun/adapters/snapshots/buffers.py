@@ -6,7 +6,10 @@ gathering of sharded tensors one by one. Needs torch. Leaves to others: what is 
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -18,6 +21,9 @@ from fsrun.adapters.snapshots.model import torch_type
 
 _AHEAD = 2
 """Gathered tensors that wait for their copy at most: each takes memory of the device."""
+_GATHER_PAUSES = (0.0, 0.1, 0.5, 2.0)
+"""Seconds between tries to gather a tensor on a device that has no memory left for it."""
+_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 class Buffers:
@@ -78,7 +84,17 @@ def _memory(size: int) -> mmap.mmap:
     memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(AttributeError, OSError):
         memory.madvise(mmap.MADV_DONTFORK)
+        _maps.add(memory)
     return memory
+
+
+def _forget_maps() -> None:
+    """In a forked child: never unmap what it did not get, since something else may stand there by then."""
+    for memory in list(_maps):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+
+
+os.register_at_fork(after_in_child=_forget_maps)
 
 
 def copy_into(views: Mapping[str, Any], sources: Mapping[str, Any]) -> None:
@@ -125,8 +141,9 @@ def gather_into(views: Mapping[str, Any] | None, sources: Mapping[str, Any]) -> 
     events: deque[Any] = deque()
     failed: BaseException | None = None
     with torch.no_grad():
+        ahead = _AHEAD if _has_room(sources, _AHEAD + 2) else 0
         for name, tensor in sources.items():
-            whole = _whole(tensor)
+            whole = _gathered(tensor, events)
             if views is None or name not in views or failed is not None:
                 continue
             try:
@@ -138,13 +155,45 @@ def gather_into(views: Mapping[str, Any] | None, sources: Mapping[str, Any]) -> 
                     views[name].copy_(whole, non_blocking=True)
                     whole.record_stream(side)
                     events.append(side.record_event())
-                if len(events) > _AHEAD:
+                if len(events) > ahead:
                     events.popleft().synchronize()
             except Exception as error:  # noqa: BLE001 - the other ranks must not wait for ever
                 failed = error
     for event in events:
         event.synchronize()
     return failed
+
+
+def _gathered(tensor: Any, events: Iterable[Any]) -> Any:
+    """All of a sharded tensor, asked again where memory lacks: the other ranks wait within the collective for this."""
+    import torch
+
+    for pause in (*_GATHER_PAUSES, None):
+        try:
+            return _whole(tensor)
+        except torch.OutOfMemoryError:
+            if pause is None:
+                raise
+            for event in events:
+                event.synchronize()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            time.sleep(pause)
+    raise AssertionError
+
+
+def _has_room(sources: Mapping[str, Any], tensors: int) -> bool:
+    """Whether a GPU has room for so many of the largest tensors; True where that cannot be told."""
+    import torch
+
+    if not is_on_gpu(sources):
+        return True
+    largest = max((tensor.numel() * tensor.element_size() for tensor in sources.values()), default=0)
+    try:
+        spare = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return bool(torch.cuda.mem_get_info()[0] + spare >= tensors * largest)
+    except (RuntimeError, AssertionError):
+        return True
 
 
 def _whole(tensor: Any) -> Any:
@@ -158,11 +207,14 @@ def _whole(tensor: Any) -> Any:
 
 
 def is_wanted_on_all(wanted: bool, sources: Mapping[str, Any]) -> bool:
-    """Tell all ranks whether rank 0 takes the snapshot; a collective call."""
+    """Tell all ranks whether rank 0 takes the snapshot and all have room to gather; a collective call.
+
+    A rank that ran out of memory midway would leave the others in a collective that never ends. ``wanted``: rank 0's.
+    """
     import torch
     import torch.distributed as dist
 
     kind = next(t.device_mesh.device_type for t in sources.values() if hasattr(t, "device_mesh"))
-    word = torch.tensor([int(wanted)], device=kind)
-    dist.broadcast(word, src=0)
+    word = torch.tensor([int(wanted or dist.get_rank() > 0) and int(_has_room(sources, 2))], device=kind)
+    dist.all_reduce(word, dist.ReduceOp.MIN)
     return bool(word.item())

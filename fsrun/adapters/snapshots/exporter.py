@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fsrun.adapters.snapshots.folder import Data, Owner, SessionFolder
 from fsrun.adapters.snapshots.layout import Layout, Shard, index_file, manifest_of
 from fsrun.adapters.snapshots.room import Looker, Room, memory_left
-from fsrun.core import ids, order
+from fsrun.core import ids, layout, order
 from fsrun.core.records import rfc3339
 from fsrun.core.values import printable
 from fsrun.disk import identity
@@ -63,6 +63,8 @@ class Flight:
     job: Job
     is_released: bool = False
     """Whether the copy may be used for another one."""
+    is_submitted: bool = False
+    """Whether the writing thread has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,16 @@ class Wish:
     facts: Mapping[str, Any]
     limit: int
     wait: float
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """The last layout: what it was made of, and what allocates a copy for it."""
+
+    made_of: object
+    metadata: Mapping[str, object]
+    layout: Layout
+    make: Callable[[], Copy]
 
 
 class Refused(Exception):
@@ -106,8 +118,7 @@ class Exporter:
         """Held by the thread that writes; no thread of the user waits for it."""
         self.tokenizer: tuple[object, int, dict[str, bytes]] | None = None
         """The last tokenizer that was saved, its length, and its files."""
-        self.layout: tuple[object, Layout, Callable[[], Copy]] | None = None
-        """The last layout, what it was made of, and what allocates a copy for it."""
+        self.layout: Laid | None = None
 
     def admit(self, wish: Wish) -> Flight:
         """Take a place, memory and a name. Raises ``Refused``; waits ``wish.wait`` seconds for room at most."""
@@ -134,6 +145,12 @@ class Exporter:
         there = len(room.waiting | mine)
         if there >= wish.limit:
             raise Refused("limit", f"{there} snapshots wait or are in use (limit={wish.limit})")
+        if room.given_up > wish.limit:
+            raise Refused(
+                "given up",
+                f"{room.given_up} snapshots that no evaluation took stand in {self._live.unit.path(layout.FAILED)}, "
+                f"which is memory: see fsrun show, then fsrun retry, or remove them",
+            )
         unwritten = sum(flight.copy.layout.size for flight in list(self._flying.values()) if not flight.is_released)
         if room.free - unwritten < need:
             raise Refused(
@@ -167,33 +184,43 @@ class Exporter:
 
     def _copy_for(self, wish: Wish, also: int) -> Copy:
         """Memory for one copy: what was used before, or new. ``also``: bytes of memory that the files will take."""
-        layout = wish.layout
-        for copy in list(self._free):
-            with suppress(ValueError):
-                if copy.layout is layout:
-                    _require_memory(also)
-                    self._free.remove(copy)
-                    return copy
-                self._free.remove(copy)
-                self._made.remove(copy)  # of another model: given back to the system
-        taken = sum(copy.layout.data_size for copy in self._made)
-        if self._made and taken + layout.data_size > _SPARE:
+        found = self._fitting(wish.layout, also)
+        if found is not None:
+            return found
+        size = wish.layout.data_size
+        if self._made and sum(copy.layout.data_size for copy in self._made) + size > _SPARE:
             raise Refused("busy", "the last one is still being written")
-        _require_memory(layout.data_size + also)
+        _require_memory(size + also)
         copy = wish.make()
         self._made.append(copy)
         return copy
+
+    def _fitting(self, wanted: Layout, also: int) -> Copy | None:
+        """A free copy that fits; those of another model are given back to the system, before there is a new one."""
+        for copy in list(self._free):
+            with suppress(ValueError):
+                if copy.layout.places is wanted.places:
+                    _require_memory(also)
+                    self._free.remove(copy)
+                    copy.layout = wanted
+                    return copy
+                self._free.remove(copy)
+                self._made.remove(copy)
+        return None
 
     def submit(self, flight: Flight, stall: float) -> None:
         """The copy stands: have it written and handed over."""
         # A thread for each: one that waited for the next would keep the memory after the run has ended.
         threading.Thread(target=self._work, name="fsrun-snapshot", daemon=True).start()
+        flight.is_submitted = True
         self._queue.put(flight)
         if self._live.job == ids.MAIN:
             self._live.writer.add({STALL: stall}, flight.step)
 
     def drop(self, flight: Flight) -> None:
-        """The copy failed: take everything back."""
+        """The copy failed: take everything back. Not what a thread writes by now: a handler may raise behind that."""
+        if flight.is_submitted:
+            return
         self._release(flight)
         self._flying.pop(flight.name, None)
         flight.job.after = None  # nothing was written
@@ -236,12 +263,12 @@ class Exporter:
 
         After a crash: what ``SessionFolder.write`` leaves, or the whole both here and in the queue.
         """
-        live, layout = self._live, flight.copy.layout
+        live, laid = self._live, flight.copy.layout
         flight.facts["created"] = rfc3339(live.clock.now_ns())
         flight.folder.write(
             flight.name,
             _files(flight),
-            lambda sizes: manifest_of(layout, sizes, flight.facts),
+            lambda sizes: manifest_of(laid, sizes, flight.facts),
             live.handover.advance,
         )
         self._release(flight)

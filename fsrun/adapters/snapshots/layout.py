@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fsrun.adapters.weights import INDEX, MANIFEST, SINGLE
@@ -56,6 +56,8 @@ class Layout:
     tensors: str
     """The manifest's list of tensors, as JSON."""
     tied: dict[str, str]
+    places: object = field(default_factory=object, compare=False)
+    """The same for layouts that one memory fits: they differ in their metadata alone."""
 
     @property
     def size(self) -> int:

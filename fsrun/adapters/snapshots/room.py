@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fsrun.adapters.snapshots.folder import SessionFolder, sweep
 from fsrun.adapters.weights import MANIFEST
-from fsrun.core import cgroups, layout, mounts
+from fsrun.core import cgroups, ids, layout, mounts
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run import places
@@ -35,6 +35,8 @@ class Room:
     """Bytes that can be written."""
     in_memory: bool = False
     """Whether what is written there takes memory."""
+    given_up: int = 0
+    """Snapshots in failed/ where that is memory: nobody takes them away but a person."""
     other_device: bool = False
     """Whether the unit is on another file system, so that handing over means copying."""
     error: str = ""
@@ -87,7 +89,10 @@ class Looker:
         waiting = frozenset(name for name in names if self._is_snapshot(unit, name))
         used = frozenset(entry for name in unit.names(layout.META) if (entry := layout.parse_meta_name(name)))
         other = os.stat(folder.directory).st_dev != os.stat(unit.root).st_dev
-        return Room(waiting, used, free, _is_in_memory(folder.directory), other)
+        given_up = 0
+        if _is_in_memory(unit.root):
+            given_up = sum(self._is_snapshot(unit, name) for name in unit.names(layout.FAILED) if ids.is_entry(name))
+        return Room(waiting, used, free, _is_in_memory(folder.directory), given_up, other)
 
     def _is_snapshot(self, unit: Store, entry: str) -> bool:
         """Whether an entry is a snapshot, by what its meta lists; other checkpoints do not count. Each is read once."""
@@ -104,7 +109,10 @@ def _is_in_memory(path: str) -> bool:
 
 
 def memory_left() -> int | None:
-    """Bytes that this process may still take before somebody is killed for memory; None where nothing tells."""
+    """Bytes that a snapshot may still take; None where nothing tells.
+
+    A twentieth of the memory, or 2 GiB (of a small machine an eighth), stays free: the trainer itself needs some.
+    """
     facts = dict[str, int]()
     for line in (_read("/proc/meminfo") or "").splitlines():
         name, _, value = line.partition(":")
@@ -115,7 +123,9 @@ def memory_left() -> int | None:
     usage = cgroups.read_usage(_read("/proc/self/cgroup") or "", _read, facts.get("MemTotal", 1 << 62))
     if usage.memory_limit is not None and usage.memory is not None:
         left = min(left if left is not None else 1 << 62, max(0, usage.memory_limit - usage.memory))
-    return left
+    total = min(facts.get("MemTotal", 1 << 62), usage.memory_limit or 1 << 62)
+    reserve = max(total // 20, min(2 << 30, total // 8)) if total < 1 << 62 else 0
+    return left if left is None else max(0, left - reserve)
 
 
 def _read(path: str) -> str | None:
