@@ -25,14 +25,10 @@ from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.graders.final import THINKING, opens_thinking, part
 from fsrun.adapters.http import needed
 from fsrun.adapters.plan import SetPlan
+from fsrun.adapters.weights import TOKENIZER_FILES
 
 NONE = "none"
 """The chat template that is none."""
-_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json", "special_tokens_map.json",
-    "added_tokens.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "spiece.model",
-    "sentencepiece.bpe.model", "tekken.json", "tiktoken.model",
-)  # fmt: skip
 _LENGTHS = ("max_position_embeddings", "max_sequence_length", "n_positions", "seq_length", "model_max_length")
 _AGREEING = 16
 KEPT = 64 << 20
@@ -304,7 +300,7 @@ def _folder(name: str) -> str:
         raise EvaluationError(f"{name}: no such folder here; --eval-tokenizer names one with tokenizer files")
     hub = needed("huggingface_hub")
     try:
-        return str(hub.snapshot_download(name, local_files_only=True, allow_patterns=[*_FILES, "config.json"]))
+        return str(hub.snapshot_download(name, local_files_only=True, allow_patterns=[*TOKENIZER_FILES, "config.json"]))
     except Exception as error:
         raise EvaluationError(
             f"{name}: neither a folder nor a model in this machine's cache, and nothing is downloaded; "
@@ -316,7 +312,7 @@ def _digest(folder: str) -> str:
     """What the tokenizer's files hold; raises ``EvaluationError`` where there are none."""
     digest = hashlib.sha256()
     found = False
-    for name in _FILES:
+    for name in TOKENIZER_FILES:
         try:
             with open(os.path.join(folder, name), "rb") as file:
                 content = file.read()

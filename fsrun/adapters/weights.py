@@ -32,17 +32,16 @@ _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 _OTHER = ("adapter_model.safetensors", "consolidated")
 """What starts so is not read by engines where a model stands beside it."""
 _PICKLED = re.compile(r"pytorch_model.*\.bin|pytorch_model\.bin\.index\.json")
-_TOKENIZERS = frozenset(
-    (
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "vocab.json",
-        "vocab.txt",
-        "spiece.model",
-        "tekken.json",
-    )
-)
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json", "special_tokens_map.json",
+    "added_tokens.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "spiece.model",
+    "sentencepiece.bpe.model", "tekken.json", "tiktoken.model",
+)  # fmt: skip
+"""What a tokenizer may consist of; the order is that of its digest."""
+_TOKENIZERS = frozenset(TOKENIZER_FILES) - {
+    "chat_template.jinja", "chat_template.json", "special_tokens_map.json", "added_tokens.json", "merges.txt",
+}  # fmt: skip
+"""Of these one alone says that there is a tokenizer."""
 _MAX_JSON = 100_000_000
 _FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
 _TIED = ("lm_head.weight", "embed_out.weight")
