@@ -53,7 +53,12 @@ CAUSES: dict[str, Cause] = {
     ),
     "unreachable": Cause("fault", "cannot be reached", "look at the host's name, the network and its firewall"),
     "silent": Cause("fault", "takes connections but does not answer", "look at its log; start it again"),
-    "denied": Cause("fault", "refuses the API key", "give the key that it was started with"),
+    "denied": Cause(
+        "fault",
+        "refuses the API key",
+        "give the key that it was started with in FSRUN_EVAL_API_KEY, and that of --admin-api-key in "
+        "FSRUN_EVAL_ADMIN_API_KEY",
+    ),
     "router-empty": Cause(
         "fault",
         "the router has no worker",

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from fsrun.adapters.evaluation import EvaluationError
-from fsrun.adapters.http import Backoff, CallError, Client, Limits, Pace, Retries, SystemPace, keep_trying
+from fsrun.adapters.http import Backoff, CallError, Client, Limits, Pace, Retries, SystemPace, keep_trying, shown
 from fsrun.adapters.sglang_api import Engine, Router
 
 HOPELESS_LIMIT = 30.0
@@ -122,6 +122,7 @@ class HttpTarget:
         retry_for: float = 300.0,
         patience: Patience | None = None,
         api_key: str | None = None,
+        admin_key: str | None = None,
         limits: Limits | None = None,
         pace: Pace | None = None,
         luck: Callable[[], float] = random.random,
@@ -129,6 +130,7 @@ class HttpTarget:
         """``urls``: of one router, or of the engines."""
         self.urls = list(urls)
         self.router = router
+        self.admin_key = admin_key
         self.backoff = Backoff(budget=retry_for)
         self.patience = patience or Patience()
         # A few connections beyond the prompts, so that questions about the engines do not wait behind them.
@@ -226,7 +228,7 @@ class HttpTarget:
         except CallError as error:
             raise EvaluationError(f"the router cannot be asked for its workers: {error.reason}") from error
         if not urls:
-            raise EvaluationError(f"{self.urls[0]}: the router has no workers registered")
+            raise EvaluationError(f"{shown(self.urls[0])}: the router has no workers registered")
         found = await asyncio.gather(*(self._served(url, brief) for url in urls), return_exceptions=True)
         served = [one for one in found if isinstance(one, Served)]
         for one in found:

@@ -11,12 +11,15 @@ Holds nothing on a disk. After a crash: the connections are closed by the system
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import unquote
 
 import orjson
 
@@ -29,6 +32,7 @@ T = TypeVar("T")
 
 _OTHER_FILES = 512
 _QUOTED = 300
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
 """Characters of a body that an error repeats."""
 
 KINDS: dict[str, tuple[str, bool | None]] = {
@@ -214,6 +218,8 @@ class Client:
     api_key: str | None = field(default=None, repr=False)
     limits: Limits = field(default_factory=Limits)
     _session: aiohttp.ClientSession | None = None
+    _logins: dict[str, str] = field(default_factory=dict, repr=False)
+    """Of servers whose URL had a user and password: what stands in the header, by scheme, host and port."""
 
     async def __aenter__(self) -> Client:
         """Open; sends nothing yet."""
@@ -238,6 +244,15 @@ class Client:
         if session is not None:
             await session.close()
 
+    def known(self, url: str) -> str:
+        """The URL without the user and password that it may carry, which calls to that server use from here on."""
+        plain = shown(url)
+        if plain != url:
+            user, _, password = url.partition("://")[2].removesuffix(plain.partition("://")[2])[:-1].partition(":")
+            login = f"{unquote(user)}:{unquote(password)}".encode()
+            self._logins[_origin(plain)] = f"Basic {base64.b64encode(login).decode()}"
+        return plain
+
     async def get(self, url: str, *, limit: float | None = None, key: str | None = None) -> Reply:
         """GET; raises ``CallError`` where no 2xx comes."""
         return await self.call("GET", url, limit=limit, key=key)
@@ -260,6 +275,8 @@ class Client:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
+        elif (login := self._logins.get(_origin(url))) is not None:
+            headers["Authorization"] = login
         seconds = self.limits.call if limit is None else limit
         times = aiohttp.ClientTimeout(total=seconds, sock_connect=min(self.limits.connect, seconds))
         try:
@@ -295,6 +312,11 @@ def base_url(text: str) -> str:
         port = parts.port
     except ValueError as error:
         raise UsageError(f"{shown(text)}: no URL: {error}") from None
+    if parts.username is not None:
+        raise UsageError(
+            f"{shown(text)}: a URL with a user or password would show it to everybody who sees this command line; give "
+            "the engines' API key in FSRUN_EVAL_API_KEY"
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
         raise UsageError(f"{shown(text)}: no URL of an engine or router; write http://HOST:PORT")
     return url.rstrip("/")
@@ -302,9 +324,18 @@ def base_url(text: str) -> str:
 
 def shown(url: str) -> str:
     """A URL as messages show it: without the user and password that it may carry."""
-    scheme, mark, rest = url.rpartition("://")
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
     authority, slash, path = rest.partition("/")
+    if "@" not in authority and "@" in path and not _HOST.fullmatch(authority):
+        # A password with a slash in it, which nobody escaped.
+        authority, slash, path = rest.rpartition("@")[2], "", ""
     return f"{scheme}{mark}{authority.rpartition('@')[2]}{slash}{path}"
+
+
+def _origin(url: str) -> str:
+    """Scheme, host and port of a URL."""
+    scheme, mark, rest = url.partition("://")
+    return scheme + mark + rest.partition("/")[0]
 
 
 def _allow_files(connections: int) -> None:

@@ -234,7 +234,7 @@ async def _weights(target: HttpTarget, served: Sequence[Served]) -> list[Finding
 
 async def _checksum(target: HttpTarget, url: str) -> str | None:
     try:
-        return await Engine(target.client, url).checksum(CHECKSUM_LIMIT)
+        return await Engine(target.client, url, target.admin_key).checksum(CHECKSUM_LIMIT)
     except CallError:
         return None
 

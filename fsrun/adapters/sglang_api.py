@@ -15,6 +15,7 @@ from typing import Any
 
 from fsrun.adapters.http import CallError, Client, Reply
 
+NEEDS_ADMIN = "an engine with --admin-api-key wants that one for this: FSRUN_EVAL_ADMIN_API_KEY"
 HEALTH_LIMIT = 25.0
 """An engine takes 1 s for ``/health`` and, paused or stuck, 20 s until it says 503."""
 READY_LIMIT = 5.0
@@ -158,7 +159,12 @@ class Engine:
         return await self.client.get(self.url + path, limit=limit)
 
     async def _post(self, path: str, value: Any, limit: float | None) -> Reply:
-        return await self.client.post(self.url + path, value, limit=limit, key=self.admin_key)
+        try:
+            return await self.client.post(self.url + path, value, limit=limit, key=self.admin_key)
+        except CallError as error:
+            if error.kind != "denied" or self.admin_key is not None:
+                raise
+            raise CallError("denied", error.url, NEEDS_ADMIN, error.status) from error
 
     def _succeeded(self, reply: Reply, path: str) -> None:
         answer = reply.mapping()
@@ -208,7 +214,7 @@ class Router:
         rows = answer.get("workers")
         if not isinstance(rows, list):
             raise CallError("nonsense", f"{self.url}/workers", "without workers")
-        return [_worker(row) for row in rows if isinstance(row, Mapping)]
+        return [self._worker(row) for row in rows if isinstance(row, Mapping)]
 
     async def worker(self, id: str) -> Worker | None:
         """One worker, also while it is being added; None where it is unknown (smg forgets one that failed)."""
@@ -218,10 +224,13 @@ class Router:
             if error.kind == "missing":
                 return None
             raise
-        return _worker(reply.mapping())
+        return self._worker(reply.mapping())
 
     async def add(self, url: str, settings: Mapping[str, Any] | None = None) -> str:
-        """Queue a worker; the id by which ``worker`` follows it. Accepted at once, also where nothing listens."""
+        """Queue a worker; the id by which ``worker`` follows it. Accepted at once, also where nothing listens.
+
+        ``settings``: such as the ``api_key`` that the engine asks for.
+        """
         answer = (await self.client.post(f"{self.url}/workers", {"url": url, **(settings or {})})).mapping()
         return str(answer.get("worker_id") or answer.get("id") or "")
 
@@ -244,6 +253,10 @@ class Router:
     async def flush_cache(self) -> None:
         """Forget cached prefixes, on all workers."""
         await self.client.post(f"{self.url}/flush_cache", {})
+
+    def _worker(self, row: Mapping[str, Any]) -> Worker:
+        # A router may know its engines by user and password: these are for calls, not for records.
+        return _worker({**row, "url": self.client.known(str(row.get("url") or ""))})
 
 
 def _worker(row: Mapping[str, Any]) -> Worker:

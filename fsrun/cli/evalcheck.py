@@ -36,9 +36,7 @@ def check(place: evalplace.Place, environment: Mapping[str, str]) -> int:
 def _own(place: evalplace.Place, environment: Mapping[str, str]) -> Findings:
     evaluator = evalplace.make(place, {}, environment)
     try:
-        evaluator_check = getattr(evaluator, "check", None)
-        if evaluator_check is not None:
-            evaluator_check()
+        evaluator.check()
     finally:
         evaluator.close()
     is_function = place.kind == "function"
@@ -58,8 +56,9 @@ def _engines(place: evalplace.Place, environment: Mapping[str, str]) -> Findings
     urls = urls or [base_url(url) for url in options["eval_engines"]]
 
     async def look() -> list[Finding]:
-        key = environment.get(evalplace.API_KEY)
-        async with HttpTarget(urls, router=options["router"] is not None, api_key=key) as target:
+        key, admin = (environment.get(name) or None for name in (evalplace.API_KEY, evalplace.ADMIN_KEY))
+        router = options["router"] is not None
+        async with HttpTarget(urls, router=router, api_key=key, admin_key=admin) as target:
             return await preflight.check(target, plan, environment)
 
     try:
@@ -77,9 +76,7 @@ def _fleet(place: evalplace.Place, environment: Mapping[str, str]) -> Findings:
     found: Findings = []
     evaluator = evalplace.make(place, {}, environment)
     try:
-        evaluator_check = getattr(evaluator, "check", None)
-        if evaluator_check is not None:
-            evaluator_check()
+        evaluator.check()
         held = settings.router_command if settings.urls else f"SGLang and {settings.router_command}"
         found.append(("ok", f"{python_of(settings)} has {held}"))
         if not settings.urls:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TELL_EVERY = 30.0
 """Seconds between two lines about one evaluation."""
 API_KEY = "FSRUN_EVAL_API_KEY"
+ADMIN_KEY = "FSRUN_EVAL_ADMIN_API_KEY"
 PYTHON = "FSRUN_SGLANG_PYTHON"
 _PLACES = {
     "function": "--function",
@@ -106,6 +107,7 @@ def choose(options: Mapping[str, Any]) -> Place:
         _refuse(options, DATA_OPTIONS, kind, "goes with engines or a fleet")
         return Place(kind, options, None)
     _need_packages(kind)
+    _check_urls(options)
     if kind == "fleet":
         fleet_settings(options, {})
     has_data = options["eval_prompt_data"] or options["eval_config"] is not None
@@ -117,6 +119,15 @@ def _refuse(options: Mapping[str, Any], names: Sequence[str], kind: str, why: st
     for name in names:
         if options[name] not in (None, ()):
             raise UsageError(f"--{name.replace('_', '-')} {why}; {_NAMES[kind]} has no use for it")
+
+
+def _check_urls(options: Mapping[str, Any]) -> None:
+    """Refuse what is no URL, or has a password in it, before any of it is shown or recorded."""
+    from fsrun.adapters.http import base_url
+
+    for url in (options["router"], *options["engines"], *options["eval_engines"]):
+        if url:
+            base_url(url)
 
 
 def _need_packages(kind: str) -> None:
@@ -196,7 +207,7 @@ def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]
 
         return CommandEvaluator(options["line"], limit=options["time_limit"])
     plan = EvalPlan(()) if place.planned is None else place.planned.plan
-    key = environment.get(API_KEY)
+    key, admin = environment.get(API_KEY) or None, environment.get(ADMIN_KEY) or None
     if place.kind == "engines":
         from fsrun.adapters.engines import EnginesEvaluator
 
@@ -205,6 +216,7 @@ def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]
             options["engines"],
             options["router"],
             api_key=key,
+            admin_key=admin,
             unmarked=bool(options["eval_unmarked"]),
             limit=options["time_limit"],
             progress=Teller(),
@@ -212,7 +224,7 @@ def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]
     from fsrun.adapters.fleet.evaluator import FleetEvaluator
 
     settings = fleet_settings(options, config, environment)
-    return FleetEvaluator(plan, settings, limit=options["time_limit"], api_key=key)
+    return FleetEvaluator(plan, settings, limit=options["time_limit"], api_key=key, admin_key=admin, progress=Teller())
 
 
 def to_config(place: Place, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,13 +280,15 @@ def lines(place: Place, config: Mapping[str, Any]) -> list[str]:
 
 
 def _where(place: Place, config: Mapping[str, Any]) -> str:
+    from fsrun.adapters.http import shown
+
     options = place.options
     if place.kind == "engines":
         urls = [options["router"]] if options["router"] else list(options["engines"])
-        return f"the training engines at {', '.join(map(clean, urls))}"
+        return f"the training engines at {', '.join(clean(shown(url)) for url in urls)}"
     settings = fleet_settings(options, config)
     if settings.urls:
-        return f"a fleet of the engines {', '.join(map(clean, settings.urls))}"
+        return f"a fleet of the engines {', '.join(clean(shown(url)) for url in settings.urls)}"
     engines = f"{settings.size} engine{'s' if settings.size > 1 else ''}"
     gpus = f"{settings.gpus_per_engine} GPU{'s' if settings.gpus_per_engine > 1 else ''}"
     return f"a fleet of {engines} of {gpus} each"

@@ -4,6 +4,7 @@ import asyncio
 import socket
 
 import pytest
+from aiohttp import web
 
 from fsrun.adapters.http import KINDS, Backoff, CallError, Client, Limits, Retries, base_url, keep_trying, shown
 from fsrun.core.errors import UsageError
@@ -200,6 +201,34 @@ def test_what_is_no_url_is_a_usage_error(text: str) -> None:
 
 def test_a_password_in_a_url_is_not_shown() -> None:
     assert shown("http://user:sekret@host:1/generate") == "http://host:1/generate"
+    assert shown("http://user:sek/ret@host:1") == "http://host:1"
+    assert shown("user:sekret@host:1") == "host:1"
+    assert shown("http://host:1/a@b") == "http://host:1/a@b"
+
+
+def test_a_url_with_a_password_is_refused_without_showing_it() -> None:
+    with pytest.raises(UsageError, match="FSRUN_EVAL_API_KEY") as caught:
+        base_url("http://user:sekret@host:1")
+    assert "sekret" not in str(caught.value)
+
+
+def test_the_login_in_a_workers_url_is_sent_to_that_server_and_recorded_nowhere() -> None:
+    class Behind(Engine):
+        async def answer(self, path: str, request: web.BaseRequest) -> web.StreamResponse:
+            seen.append(request.headers.get("Authorization"))
+            return await super().answer(path, request)
+
+    async def ask() -> str:
+        async with Behind() as engine, Behind() as other, Client() as client:
+            url = client.known(engine.url.replace("://", "://user:sek%40ret@"))
+            await client.get(f"{url}/model_info")
+            await client.get(f"{other.url}/model_info")
+            return url
+
+    seen: list[str | None] = []
+    url = asyncio.run(ask())
+    assert "sek" not in url
+    assert seen == ["Basic dXNlcjpzZWtAcmV0", None]
     assert shown("host:1") == "host:1"
 
 

@@ -343,5 +343,8 @@ def test_every_fault_says_what_helps() -> None:
 def test_findings_are_json_too() -> None:
     (row,) = preflight.facts([Finding("denied", "http://user:sekret@x:1")])
     assert row["level"] == "fault"
-    assert row["text"] == "http://x:1: refuses the API key; give the key that it was started with"
+    assert row["text"] == (
+        "http://x:1: refuses the API key; give the key that it was started with in FSRUN_EVAL_API_KEY, and that of "
+        "--admin-api-key in FSRUN_EVAL_ADMIN_API_KEY"
+    )
     assert worker_id("http://x:1") == "id-1"

@@ -9,6 +9,7 @@ import pytest
 
 from fsrun.adapters.command import CommandEvaluator
 from fsrun.adapters.engines import EnginesEvaluator
+from fsrun.adapters.fleet.evaluator import FleetEvaluator
 from fsrun.adapters.function import FunctionEvaluator
 from fsrun.adapters.measure import Progress
 from fsrun.cli import evalplace
@@ -56,6 +57,8 @@ def data(tmp_path: Path) -> list[str]:
         ([*ROUTER, "--eval-num-gpus-per-engine", "2"], "--eval-num-gpus-per-engine goes with a fleet"),
         ([*FLEET, "--eval-unmarked"], "--eval-unmarked goes with the training engines"),
         ([*ROUTER, "--sglang-python", "/x"], "--sglang-python goes with a fleet"),
+        (["--router", "http://me:sekret@h:1"], "http://h:1: a URL with a user or password would show it"),
+        (["--eval-engine", "http://me:sekret@h:1"], "http://h:1: a URL with a user or password would show it"),
         (ROUTER, "no eval data: give --eval-prompt-data NAME PATH, or --eval-config FILE.yaml"),
         (FLEET, "no eval data"),
         (["--eval-num-gpus", "3", "--eval-num-gpus-per-engine", "2"], "--eval-num-gpus 3 is no multiple of"),
@@ -215,3 +218,17 @@ def test_a_long_evaluation_says_now_and_then_how_far_it_is(capsys: pytest.Captur
         "500 of 1319 answers, 1 without one",
         "1000 of 1319 answers, 2 without one",
     ]
+
+
+def test_both_keys_of_engines_come_from_the_environment(data: list[str]) -> None:
+    keys = {"FSRUN_EVAL_API_KEY": "a", "FSRUN_EVAL_ADMIN_API_KEY": "b"}
+    training = evalplace.make(choose(*ROUTER, *data), {}, keys)
+    fleet = evalplace.make(choose("--eval-engine", "http://h:2", *data), {}, keys)
+    try:
+        assert isinstance(training, EnginesEvaluator)
+        assert (training.api_key, training.admin_key) == ("a", "b")
+        assert isinstance(fleet, FleetEvaluator)
+        assert (fleet.keys.api, fleet.keys.admin) == ("a", "b")
+    finally:
+        fleet.close()
+        training.close()

@@ -2,8 +2,8 @@
 ``-m smg launch``, as fast processes without a model.
 
 An engine reads its weights, here a line of text, from ``content.txt`` in the model's folder, and answers every prompt
-with it. What it does wrong is said in ``behave.json`` there: ``start`` (die, clash), ``load`` (die, refuse, hang, mix, ignore),
-``generate`` (hang, die), ``health`` (hang). ``python(folder)`` makes a program for ``--sglang-python``.
+with it. What it does wrong is said in ``behave.json`` there: ``start`` (die, clash), ``load`` (die, refuse, hang, mix,
+ignore), ``generate`` (hang, die), ``health`` (hang). ``python(folder)`` makes a program for ``--sglang-python``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Engine:
         self.version = options["--weight-version"]
         self.path = options["--model-path"]
         self.content = (Path(self.path) / "content.txt").read_text()
+        self.keys = keys_of(options)
         self.running = 0
         self.aborted = asyncio.Event()
 
@@ -129,11 +130,40 @@ class Engine:
         return said({"text": self.content, "output_ids": [1], "meta_info": meta})
 
 
+ADMIN = ("/update_weights_from_disk", "/weights_checker", "/abort_request")
+FREE = ("/ready", "/health")
+
+
+def keys_of(options: dict[str, str]) -> dict[str, str]:
+    """The keys in the file of settings of an engine."""
+    if "--config" not in options:
+        return {}
+    lines = Path(options["--config"]).read_text().splitlines()
+    return {name: json.loads(value) for name, _, value in (line.partition(": ") for line in lines)}
+
+
+def guard(keys: dict[str, str]) -> Any:
+    """What an engine asks for: its admin key for weights, its key for the rest."""
+    from aiohttp import web
+
+    @web.middleware
+    async def ask(request: Any, handler: Any) -> Any:
+        needed = keys.get("admin-api-key") if request.path in ADMIN else None
+        needed = needed or keys.get("api-key")
+        free = needed is None or request.path in FREE
+        if free or request.headers.get("Authorization") == f"Bearer {needed}":
+            return await handler(request)
+        return said({"error": "Unauthorized"}, 401)
+
+    return ask
+
+
 class Router:
     """Sends to its workers in turn; one that does not answer is passed over."""
 
     def __init__(self) -> None:
         self.workers: list[str] = []
+        self.keys: dict[str, str] = {}
         self.turn = 0
         self.session: Any = None
 
@@ -158,7 +188,9 @@ class Router:
         return said(row(found[0])) if found else said({"error": "not found"}, 404)
 
     async def add(self, request: Any) -> Any:
-        url = (await request.json())["url"]
+        asked = await request.json()
+        url = asked["url"]
+        self.keys[url] = asked.get("api_key", "")
         if url not in self.workers:
             self.workers.append(url)
         return said({"status": "accepted", "worker_id": number(url)}, 202)
@@ -175,7 +207,8 @@ class Router:
             self.turn += 1
             url = self.workers[self.turn % len(self.workers)]
             try:
-                async with self.session.post(f"{url}/generate", data=body) as answer:
+                headers = {"Authorization": f"Bearer {self.keys[url]}"} if self.keys[url] else {}
+                async with self.session.post(f"{url}/generate", data=body, headers=headers) as answer:
                     return said(await answer.json(), answer.status)
             except aiohttp.ClientError:
                 continue
@@ -200,7 +233,7 @@ async def serve(place: Engine | Router, port: int) -> None:
     import aiohttp
     from aiohttp import web
 
-    app = web.Application()
+    app = web.Application(middlewares=[guard(place.keys)] if isinstance(place, Engine) else [])
     app.add_routes(place.routes(web))
     runner = web.AppRunner(app)
     await runner.setup()

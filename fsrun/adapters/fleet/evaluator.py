@@ -14,11 +14,12 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from fsrun.adapters import measure, tokens
 from fsrun.adapters.evaluation import EvaluationError, Request, Result, SkipEvaluation
-from fsrun.adapters.fleet import loading
+from fsrun.adapters.fleet import keys, loading
 from fsrun.adapters.fleet.loading import Snapshot
 from fsrun.adapters.fleet.processes import Processes
 from fsrun.adapters.fleet.settings import ROUTERS, FleetSettings, python_of
@@ -102,19 +103,24 @@ class FleetEvaluator:
         *,
         limit: float | None = None,
         api_key: str | None = None,
+        admin_key: str | None = None,
+        progress: Callable[[measure.Progress], None] | None = None,
         say: Callable[[str], object] | None = None,
     ) -> None:
+        arguments, self.keys = keys.take(settings.sglang_args, keys.Keys(api_key, admin_key))
+        settings = replace(settings, sglang_args=arguments)
         self.plan = plan
         self.settings = settings
         self.limit = limit
-        self.api_key = api_key or _flag(settings.sglang_args, "--api-key")
+        self.progress = progress
         self.session = new_token()
         """Part of each weight version: another evaluator's loads are never taken for this one's."""
         self.processes = Processes(settings.logs)
-        self.supervision = Supervision(settings, self.processes, say or _say)
+        self.supervision = Supervision(settings, self.processes, say or _say, self.keys)
         self.router_version: str | None = None
         self._runner = asyncio.Runner()
         self._tokenizers = tokens.Tokenizers()
+        self._gradings = Gradings(plan)
         self._held: Snapshot | None = None
         self._suspects: dict[tuple[str, str], None] = {}
 
@@ -122,8 +128,7 @@ class FleetEvaluator:
         """Look for SGLang and the router, load graders, so that nothing is claimed in vain; raises ``UsageError``."""
         for module in ("aiohttp", "transformers"):
             needed(module)
-        with Gradings(self.plan) as gradings:
-            gradings.check()
+        self._gradings.check()
         if self.settings.urls and self.settings.router_command not in ROUTERS:
             return
         versions = self._versions()
@@ -151,7 +156,8 @@ class FleetEvaluator:
             raise EvaluationError(f"the fleet failed: {what}", told) from error
 
     def close(self) -> None:
-        """End engines and router; returns when nothing of them is left."""
+        """End engines, router and graders; returns when nothing of them is left."""
+        self._gradings.close()
         self.processes.close()
         self._runner.close()
 
@@ -181,7 +187,7 @@ class FleetEvaluator:
         version = loading.version_of(request, self.session)
         suspect = key in self._suspects
         fleet.aim(Weights(version, request.path, snapshot.another, suspect, snapshot.content))
-        async with Client(_CONNECTIONS, self.api_key) as client:
+        async with Client(_CONNECTIONS, self.keys.api) as client:
             ready = asyncio.Event()
             keeping = asyncio.create_task(supervision.run(client, ready, cold))
             try:
@@ -209,10 +215,12 @@ class FleetEvaluator:
             router=True,
             concurrency=plan.concurrency,
             retry_for=patience,
-            api_key=self.api_key,
+            api_key=self.keys.api,
         ) as target:
             asked = OneVersion(target, version, agreed=self.supervision.agreed)
-            return await measure.measure(plan, asked, own, expected_version=version)
+            return await measure.measure(
+                plan, asked, own, expected_version=version, progress=self.progress, graders=self._gradings
+            )
 
     def _facts(self, version: str) -> dict[str, Any]:
         fleet, settings = self.supervision.fleet, self.settings
@@ -262,16 +270,6 @@ async def _unless(keeping: asyncio.Task[str], work: Coroutine[Any, Any, T]) -> T
         if not task.done():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-def _flag(arguments: tuple[str, ...], name: str) -> str | None:
-    """The value of a flag in a command line."""
-    for at, argument in enumerate(arguments):
-        if argument.startswith(f"{name}="):
-            return argument.partition("=")[2]
-        if argument == name and at + 1 < len(arguments):
-            return arguments[at + 1]
-    return None
 
 
 def _say(text: str) -> None:

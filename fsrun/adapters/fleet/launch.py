@@ -17,9 +17,10 @@ from contextlib import closing, suppress
 
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.fleet.processes import Processes, telling
-from fsrun.adapters.http import CallError
+from fsrun.adapters.http import CallError, shown
 from fsrun.adapters.sglang_api import Engine, Router
 from fsrun.core.errors import UsageError
+from fsrun.core.redaction import redact_text
 
 PORTS = (20000, 32000)
 """Where ports are taken from, below those that the system gives to connections: an engine binds its own late."""
@@ -109,7 +110,7 @@ async def answers(engine: Engine, limit: float) -> None:
         except CallError as error:
             reason = error.reason
         if loop.time() >= until:
-            raise EvaluationError(f"{engine.url} takes no requests: {reason}")
+            raise EvaluationError(f"{shown(engine.url)} takes no requests: {reason}")
         await asyncio.sleep(_POLL)
 
 
@@ -141,13 +142,17 @@ def _check(processes: Processes, name: str) -> None:
         return
     if ending.status == _USAGE and "error:" in ending.tail:
         # No checkpoint is to blame, and none would fare better.
-        raise UsageError(f"{name} refuses its command line: {telling(ending.tail)} (log: {ending.log})")
+        said = redact_text(telling(ending.tail))
+        raise UsageError(f"{name} refuses its command line: {said} (log: {ending.log})")
     kind = Clash if any(word in ending.tail for word in _TAKEN) else Ended
     raise kind(f"it ended while it started: {ending.reason} (log: {ending.log})")
 
 
-async def join(router: Router, url: str, limit: float) -> None:
-    """Have the router send to an engine, and wait until it does; raises ``CallError`` or ``EvaluationError``."""
+async def join(router: Router, url: str, limit: float, api_key: str | None = None) -> None:
+    """Have the router send to an engine, and wait until it does; raises ``CallError`` or ``EvaluationError``.
+
+    ``api_key``: what the engine asks for, also of the router, which looks at the engine before it takes it.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + limit
     asked: str | None = None
@@ -161,7 +166,7 @@ async def join(router: Router, url: str, limit: float) -> None:
                 # As it was before: it may be marked unhealthy, or be known by another model's name.
                 await router.remove(there.id)
             try:
-                asked = await router.add(url)
+                asked = await router.add(url, None if api_key is None else {"api_key": api_key})
             except CallError as error:
                 if error.status != 409:
                     raise
@@ -171,7 +176,7 @@ async def join(router: Router, url: str, limit: float) -> None:
                 # Forgotten, or failed: ask once more, as long as there is time.
                 asked = None
         if loop.time() >= until:
-            raise EvaluationError(f"the router {router.url} does not take {url} within {limit:g} s")
+            raise EvaluationError(f"the router {shown(router.url)} does not take {shown(url)} within {limit:g} s")
         await asyncio.sleep(_POLL)
 
 

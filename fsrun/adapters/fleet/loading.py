@@ -19,7 +19,7 @@ from typing import Any
 from fsrun.adapters import weights
 from fsrun.adapters.evaluation import EvaluationError, Request
 from fsrun.adapters.fleet.states import Evidence
-from fsrun.adapters.http import CallError
+from fsrun.adapters.http import CallError, shown
 from fsrun.adapters.sglang_api import Engine
 from fsrun.adapters.weights import Weights
 from fsrun.core.tensors import LENGTH, HeaderError, header_length
@@ -107,7 +107,7 @@ async def prove(engine: Engine, version: str) -> Evidence:
     """Ask an engine what it holds; raises ``CallError``, or ``EvaluationError`` where it is another version."""
     said = (await engine.model_info()).get("weight_version")
     if said != version:
-        raise EvaluationError(f"{engine.url} holds weights {said}, not {version}")
+        raise EvaluationError(f"{shown(engine.url)} holds weights {said}, not {version}")
     checksum = await engine.checksum()
     if checksum is not None:
         return Evidence(checksum)

@@ -25,6 +25,7 @@ from typing import Any
 
 from fsrun.adapters import child
 from fsrun.adapters.evaluation import EvaluationError
+from fsrun.core.redaction import redact_text
 
 PREFIX = "fsrun-fleet-"
 KEEPER_LOG = "keeper.log"
@@ -49,7 +50,7 @@ class Ending:
     @property
     def reason(self) -> str:
         """In one line: how, and the last line that tells why."""
-        said = telling(self.tail)
+        said = redact_text(telling(self.tail))
         return f"{child.ending(self.status)}{f': {said}' if said else ''}"
 
 
@@ -110,6 +111,22 @@ class Processes:
         if name in self._refused:
             raise EvaluationError(f"{command[0]} cannot be started: {self._refused[name]}")
         return self.running.get(name, 0)
+
+    def private(self, name: str, file: str, text: str) -> str:
+        """Write a file for a process that is started next, for this user's eyes alone; it goes with the process."""
+        self._ensure()
+        assert self.folder is not None
+        place = os.path.join(self.folder, f"{name}.tmp")
+        path = os.path.join(place, file)
+        try:
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as made:
+                made.write(text)
+        except OSError as error:
+            raise EvaluationError(f"{path} cannot be written: {error.strerror or error}") from error
+        return path
 
     async def stop(self, name: str, grace: float) -> None:
         """End a process and all that it started; returns when nothing of it is left."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from fsrun.adapters.http import shown
 from fsrun.core.errors import UsageError
 
 ROUTERS = {"sglang-router": ("-m", "sglang_router.launch_router"), "smg": ("-m", "smg", "launch")}
@@ -103,7 +104,7 @@ def check(settings: FleetSettings) -> None:
             raise UsageError("--eval-sglang-* goes with --eval-num-gpus: engines given by --eval-engine run already")
         for url in settings.urls:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-                raise UsageError(f"--eval-engine {url}: not a URL; write http://HOST:PORT")
+                raise UsageError(f"--eval-engine {shown(url)}: not a URL; write http://HOST:PORT")
         if len(set(settings.urls)) < len(settings.urls):
             raise UsageError("--eval-engine: the same engine is given twice")
     elif settings.num_gpus < 1:

@@ -16,11 +16,12 @@ from typing import Any
 
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.fleet import launch, loading
+from fsrun.adapters.fleet.keys import FILE, Keys, in_arguments
 from fsrun.adapters.fleet.launch import ROUTER
 from fsrun.adapters.fleet.processes import Processes
 from fsrun.adapters.fleet.settings import FleetSettings, engine_command, gpu_groups, router_command
 from fsrun.adapters.fleet.states import Action, Event, Fleet, Kind, Member, Phase, Target
-from fsrun.adapters.http import CallError, Client, base_url
+from fsrun.adapters.http import CallError, Client, base_url, shown
 from fsrun.adapters.sglang_api import Engine, Router
 
 MISSES = 3
@@ -33,8 +34,11 @@ _TICK = 1.0
 class Supervision:
     """The engines and the router of a fleet. ``client`` belongs to the entry that is evaluated."""
 
-    def __init__(self, settings: FleetSettings, processes: Processes, say: Callable[[str], object]) -> None:
+    def __init__(
+        self, settings: FleetSettings, processes: Processes, say: Callable[[str], object], keys: Keys | None = None
+    ) -> None:
         self.settings = settings
+        self.keys = keys or Keys()
         self.processes = processes
         self.say = say
         self.urls: dict[str, str] = {}
@@ -215,6 +219,9 @@ class Supervision:
             port = launch.free_port()
             self.urls[name] = f"http://127.0.0.1:{port}"
             command = engine_command(self.settings, target.path, target.version, port)
+            secrets = None if in_arguments(command) else self.keys.settings()
+            if secrets is not None:
+                command += ["--config", self.processes.private(name, FILE, secrets)]
             variables = launch.environment(self.settings.environment, os.environ, self.devices[name])
             await self.processes.start(name, command, variables)
             try:
@@ -285,7 +292,7 @@ class Supervision:
     async def _join(self, name: str) -> None:
         assert self._client is not None
         try:
-            await launch.join(self._router, self.urls[name], self.settings.router_limit)
+            await launch.join(self._router, self.urls[name], self.settings.router_limit, self.keys.api)
         except CallError:
             # The router's fault, not the engine's.
             if self.fleet.members[name].phase is Phase.JOINING:
@@ -350,11 +357,11 @@ class Supervision:
         self._misses[name] = 0 if well else self._misses.get(name, 0) + 1
         if self._misses[name] >= MISSES:
             if refused and self.fleet.members[name].given:
-                self.say(f"{name} ({engine.url}) is gone")
-                self.fleet.happened(name, Event.GONE, f"{engine.url}: nothing listens there")
+                self.say(f"{name} ({shown(engine.url)}) is gone")
+                self.fleet.happened(name, Event.GONE, f"{shown(engine.url)}: nothing listens there")
                 self._leave(name)
             else:
-                self._fail(name, f"{engine.url} does not generate any more")
+                self._fail(name, f"{shown(engine.url)} does not generate any more")
 
     async def _look_at_router(self) -> None:
         """See that the router answers and knows the engines that it should know."""
@@ -386,7 +393,7 @@ class Supervision:
 
     def _engine(self, name: str) -> Engine:
         assert self._client is not None
-        return Engine(self._client, self.urls[name])
+        return Engine(self._client, self.urls[name], self.keys.admin)
 
     def _drop(self, name: str) -> None:
         """Stop what is being done to one that is gone."""

@@ -71,8 +71,8 @@ def fleet(tmp_path: Path, plan: EvalPlan) -> Iterator[Callable[..., FleetEvaluat
         if "urls" not in changes:
             settings["num_gpus"] = 2
         said: list[str] = []
-        limit = changes.pop("limit", None)
-        one = FleetEvaluator(plan, FleetSettings(**(settings | changes)), limit=limit, say=said.append)
+        own = {name: changes.pop(name) for name in ("limit", "api_key", "admin_key") if name in changes}
+        one = FleetEvaluator(plan, FleetSettings(**(settings | changes)), say=said.append, **own)
         one.said = said  # type: ignore[attr-defined]
         made.append(one)
         return one

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from fsrun.adapters import measure
@@ -255,6 +256,22 @@ def test_given_engines_are_loaded_and_left_running(fleet: Fleets, snapshot: Snap
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
+def test_engines_ask_for_both_keys_and_no_command_line_shows_them(fleet: Fleets, snapshot: Snapshots) -> None:
+    theirs = fleet(num_gpus=1, api_key="sekret-a", admin_key="sekret-b")
+    theirs.evaluate(request(snapshot("a", "8")))
+    assert theirs.evaluate(request(snapshot("b", "7"), "e1")).scores["eval/sums"] == 1.0
+    lines = {name: psutil.Process(pid).cmdline() for name, pid in pids(theirs).items()}
+    assert "sekret" not in str(lines)
+    assert "--config" in lines["engine-0"]
+    urls = tuple(theirs.supervision.urls.values())
+    denied = fleet(urls=urls, api_key="sekret-a")
+    with pytest.raises(EvaluationError, match="FSRUN_EVAL_ADMIN_API_KEY"):
+        denied.evaluate(request(snapshot("c", "7"), "e0"))
+    denied.close()
+    ours = fleet(urls=urls, api_key="sekret-a", admin_key="sekret-b")
+    assert ours.evaluate(request(snapshot("d", "7"), "e0")).scores["eval/sums"] == 1.0
+
+
 def test_a_given_engine_of_another_model_is_refused(fleet: Fleets, snapshot: Snapshots) -> None:
     theirs = fleet(num_gpus=1)
     theirs.evaluate(request(snapshot("a", "7")))
@@ -265,8 +282,8 @@ def test_a_given_engine_of_another_model_is_refused(fleet: Fleets, snapshot: Sna
 
 
 def test_a_given_engine_that_is_gone_fails_the_attempt_with_its_url(fleet: Fleets, snapshot: Snapshots) -> None:
-    ours = fleet(urls=("http://127.0.0.1:9",), answer_limit=4.0)
-    with pytest.raises(EvaluationError, match=r"http://127\.0\.0\.1:9"):
+    ours = fleet(urls=("http://127.0.0.1:9",), answer_limit=0.0)
+    with pytest.raises(EvaluationError, match=r"http://127\.0\.0\.1:9 takes no requests"):
         ours.evaluate(request(snapshot("b", "7")))
 
 
