@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Self
 import orjson
 
 from fsrun.adapters.hooks import Hook, Steps, drive, drive_async
+from fsrun.adapters.http import base_url
 from fsrun.adapters.tether import EvaluatorProcess
 from fsrun.core import layout
 from fsrun.core.errors import FsrunError, UsageError
@@ -370,8 +371,8 @@ def _place(router: str | None, engines: Sequence[str]) -> list[str]:
     if router is not None and engines:
         raise UsageError("give either router= or engines=, not both")
     if router is not None:
-        return ["--router", router]
-    return [word for url in engines for word in ("--engine", url)]
+        return ["--router", base_url(router)]
+    return [word for url in engines for word in ("--engine", base_url(url))]
 
 
 def _data(data: Mapping[str, str | os.PathLike[str]] | None, config: str | os.PathLike[str] | None) -> list[str]:

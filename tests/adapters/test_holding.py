@@ -394,6 +394,7 @@ class TestFaults:
         ({"taken": "1m"}, "taken='1m' is not a number of seconds"),
         ({"router": "http://r", "engines": ["http://e"]}, "give either router= or engines=, not both"),
         ({"router": "http://r"}, "router= and engines= need eval data"),
+        ({"router": "http://me:secret@r:1", "config": __file__}, "http://r:1: a URL with a user or password"),
         ({"router": "http://r", "prompt_data": {"gsm8k": "/no/x.jsonl"}}, "/no/x.jsonl: no such file"),
         ({"engines": ["http://r"], "config": "/no/evals.yaml"}, "/no/evals.yaml: no such file"),
         ({"arguments": ["--keep-samples", "0"]}, "are for the evaluator that router= or engines= starts"),
