@@ -265,26 +265,9 @@ def main(arguments: list[str]) -> None:
             (path / CLASHED).touch()
             print("OSError: [Errno 98] address already in use", flush=True)
             sys.exit(1)
-        if "--child" in options:
-            # A process of its own session that holds shared memory, as schedulers and their workers do.
-            descend()
         asyncio.run(serve(engine, engine.port))
     else:
         asyncio.run(serve(Router(), int(options["--port"])))
-
-
-def descend() -> None:
-    """Leave a child that left the session, with a named piece of shared memory."""
-    if os.fork():
-        return
-    os.setsid()
-    from multiprocessing import resource_tracker, shared_memory
-
-    piece = shared_memory.SharedMemory(create=True, size=4096, name=f"sglang_standin_{os.getpid()}")
-    resource_tracker.unregister(piece._name, "shared_memory")
-    print(f"child {os.getpid()} {piece.name}", flush=True)
-    while True:
-        signal.pause()
 
 
 if __name__ == "__main__":

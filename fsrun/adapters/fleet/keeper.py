@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from fsrun.adapters.fleet.trees import Tree
+from fsrun.adapters.fleet.trees import Table, Tree, processes
 
 LOG_BYTES = 8 << 20
 """A log that grew so long is put aside as ``.old``, in place of the one before it."""
@@ -37,6 +37,10 @@ TAIL_BYTES = 16 << 10
 """The end of what a process wrote, kept for errors."""
 LOOK_EVERY = 2.0
 """Seconds between two looks at the trees: a process that leaves its session is to be seen while its parent lives."""
+_END_EVERY = 0.2
+"""The same while something is to end."""
+_IDLE = 10
+"""A look is followed by so many times its own length without one: on a host with very many processes it takes long."""
 ORPHAN_GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL when the evaluator is gone."""
 KILL_LIMIT = 20.0
@@ -75,6 +79,10 @@ class Keeper:
         self.failed = False
         """Whether a process ended that nobody asked to: then the logs are worth keeping."""
         self.leaving = False
+        self._look_at = 0.0
+        """When the next look is due,"""
+        self._rest_until = 0.0
+        """and not before."""
         self._input = bytearray()
         self._selector = selectors.DefaultSelector()
         self._wake, wake = socket.socketpair()
@@ -91,22 +99,28 @@ class Keeper:
 
     def run(self) -> None:
         """Serve until the evaluator is gone and everything is ended."""
-        look_at = time.monotonic() + LOOK_EVERY
         while self.kept or not self.leaving:
-            wait = 0.2 if any(kept.kill_at is not None for kept in self.kept.values()) else LOOK_EVERY / 2
-            for key, _ in self._selector.select(wait):
+            due = max(self._look_at, self._rest_until) - time.monotonic()
+            for key, _ in self._selector.select(max(0.0, min(due, LOOK_EVERY / 2)) if self.kept else LOOK_EVERY / 2):
                 key.data()
             if os.getppid() != self.parent:
                 # Somebody else may hold the other end of the socket open, such as a child of the evaluator.
                 self.leave()
             self._reap()
-            if time.monotonic() >= look_at:
-                for kept in self.kept.values():
-                    kept.tree.look()
-                look_at = time.monotonic() + LOOK_EVERY
-            for kept in list(self.kept.values()):
-                self._advance(kept)
+            if self.kept and time.monotonic() >= max(self._look_at, self._rest_until):
+                self._look()
         self._remove()
+
+    def _look(self) -> None:
+        """Look at all trees, with one table of processes, and bring those that are to end a step further."""
+        began = time.monotonic()
+        table = processes()
+        for kept in list(self.kept.values()):
+            self._advance(kept, table)
+        now = time.monotonic()
+        ending = any(kept.kill_at is not None for kept in self.kept.values())
+        self._look_at = now + (_END_EVERY if ending else LOOK_EVERY)
+        self._rest_until = now + _IDLE * (now - began)
 
     def leave(self) -> None:
         """End everything; the loop ends after it."""
@@ -114,8 +128,9 @@ class Keeper:
             self.leaving = True
             with suppress(KeyError, ValueError):
                 self._selector.unregister(self.channel)
+            table = processes()
             for kept in self.kept.values():
-                self._end(kept, ORPHAN_GRACE)
+                self._end(kept, ORPHAN_GRACE, table)
 
     # ---- the evaluator
 
@@ -135,7 +150,7 @@ class Keeper:
             if message["do"] == "start":
                 self._start(message["name"], message["command"], message["environment"])
             elif (kept := self.kept.get(message["name"])) is not None:
-                self._end(kept, float(message["grace"]))
+                self._end(kept, float(message["grace"]), processes())
 
     def _tell(self, **message: Any) -> None:
         if self.leaving:
@@ -184,6 +199,7 @@ class Keeper:
                 return
             if pid == 0:
                 return
+            self._look_at = 0.0
             for kept in self.kept.values():
                 if kept.process.pid == pid:
                     kept.status = kept.process.returncode = os.waitstatus_to_exitcode(status)
@@ -192,25 +208,26 @@ class Keeper:
                         # Its descendants have nobody to serve.
                         kept.kill_at = time.monotonic()
 
-    def _end(self, kept: Kept, grace: float) -> None:
+    def _end(self, kept: Kept, grace: float, table: Table) -> None:
+        self._look_at = min(self._look_at, time.monotonic() + _END_EVERY)
         if kept.kill_at is None:
-            kept.tree.look()
+            kept.tree.look(table, closely=True)
             if kept.status is None and grace > 0:
                 with suppress(OSError):
                     kept.process.send_signal(signal.SIGTERM)
         kill_at = time.monotonic() + grace
         kept.kill_at = kill_at if kept.kill_at is None else min(kept.kill_at, kill_at)
 
-    def _advance(self, kept: Kept) -> None:
-        """One step towards the end of a process that is to end."""
+    def _advance(self, kept: Kept, table: Table) -> None:
+        """See what there is of a process; where it is to end, one step towards that."""
+        living = kept.tree.look(table)
         if kept.kill_at is None:
             return
         now = time.monotonic()
-        living = kept.tree.look()
         if kept.status is not None and not living:
             self._forget(kept)
         elif now >= kept.kill_at or (kept.status is not None and living):
-            kept.tree.signal(signal.SIGKILL)
+            kept.tree.signal(signal.SIGKILL, table)
             kept.give_up_at = kept.give_up_at or now + KILL_LIMIT
             if now >= kept.give_up_at:
                 self._forget(kept)

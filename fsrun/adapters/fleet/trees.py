@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 SHARED = "/dev/shm"
+_MAPS_EVERY = 32
+"""What a process maps is read at its looks 1, 2, 4, 8, 16, and at every one of so many."""
 SHARED_NAMES = ("psm_", "torch_", "sem.", "nccl-", "sglang", "cuda.shm.")
 """How names in shared memory begin that Python, torch, NCCL and CUDA make up: nobody keeps data under them."""
 
@@ -26,13 +28,19 @@ class Tree:
     """Pids with the time of their start, which tells a process from a later one of the same number."""
     shared: set[int] = field(default_factory=set)
     """Inodes of shared memory that the processes mapped: a name may have been given after the mapping."""
+    _looks: dict[int, int] = field(default_factory=dict)
+    """How often each process was looked at."""
 
     def __post_init__(self) -> None:
         self.start = started(self.leader)
 
-    def look(self) -> dict[int, int]:
-        """Return the living processes; those that left the session are known from when their parent lived."""
-        table = processes()
+    def look(self, table: Table | None = None, *, closely: bool = False) -> dict[int, int]:
+        """Return the living processes; those that left the session are known from when their parent lived.
+
+        ``table``: of all processes, where somebody just made one. What a process maps is read at its first look and
+        ever more seldom after it, for an engine's maps are long; ``closely``: now.
+        """
+        table = processes() if table is None else table
         # No number is given again while a session has it: another process under it says that the session is over.
         here = table.get(self.leader)
         over = here is not None and here.start != self.start
@@ -46,12 +54,14 @@ class Tree:
         living = {pid: table[pid].start for pid in found if table[pid].state not in "ZX"}
         self.seen.update(living)
         for pid in living:
-            self.shared |= mapped(pid)
+            looks = self._looks[pid] = self._looks.get(pid, 0) + 1
+            if closely or looks % _MAPS_EVERY == 0 or looks & (looks - 1) == 0:
+                self.shared |= mapped(pid)
         return living
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals, table: Table | None = None) -> None:
         """Signal all of it, or the leader's group where there is no /proc."""
-        living = self.look()
+        living = self.look(table)
         if self.start is None:
             with suppress(OSError):
                 os.killpg(self.leader, number)
@@ -87,7 +97,11 @@ class Row:
     start: int
 
 
-def processes() -> dict[int, Row]:
+Table = dict[int, Row]
+"""All processes by pid."""
+
+
+def processes() -> Table:
     """All processes by pid."""
     table = {}
     with suppress(OSError):

@@ -11,29 +11,40 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from fsrun.adapters.fleet import keeper, trees
+from fsrun.adapters.fleet.keeper import Keeper
 from fsrun.adapters.fleet.processes import remove_old
 from fsrun.adapters.fleet.trees import Tree, started
-from support import standin_fleet
 
 PATIENCE = 60.0
+ENGINE = """
+import os, signal, sys
+if os.fork() == 0:
+    # A process of its own session that holds shared memory, as schedulers and their workers do.
+    os.setsid()
+    from multiprocessing import resource_tracker, shared_memory
+    piece = shared_memory.SharedMemory(create=True, size=4096, name=f"sglang_standin_{os.getpid()}")
+    resource_tracker.unregister(piece._name, "shared_memory")
+    print(f"child {os.getpid()} {piece.name}", flush=True)
+signal.pause()
+"""
 EVALUATOR = """
-import sys, json
-from fsrun.adapters.evaluation import Request
-from fsrun.adapters.fleet import FleetSettings
-from fsrun.adapters.fleet.evaluator import FleetEvaluator
-from fsrun.adapters.plan import EvalPlan, SetPlan
-python, data, folder, ends = sys.argv[1:]
-plan = EvalPlan((SetPlan("sums", data, "exact", max_tokens=8),), concurrency=4)
-more = ("--child", "1") if ends == "family" else ()
-fleet = FleetEvaluator(plan, FleetSettings(2, sglang_python=python, sglang_args=more, grace=2.0))
-fleet.evaluate(Request(folder, "e0", 1, 1, "/runs/toy"))
-print(json.dumps({"running": fleet.processes.running, "folder": fleet.processes.folder}), flush=True)
+import asyncio, json, sys
+from fsrun.adapters.fleet.processes import Processes
+engine, ends = sys.argv[1:]
+processes = Processes()
+async def start():
+    for name, program in (("router", "import signal; signal.pause()"), ("engine-0", engine), ("engine-1", engine)):
+        await processes.start(name, [sys.executable, "-c", program], {})
+asyncio.run(start())
+print(json.dumps({"running": processes.running, "folder": processes.folder}), flush=True)
 if ends == "close":
-    fleet.close()
+    processes.close()
 elif ends == "raise":
     raise SystemExit(3)
 else:
@@ -65,15 +76,12 @@ def shared_of(folder: str) -> list[str]:
 
 
 @pytest.fixture
-def evaluator(
-    tmp_path: Path, snapshot: Callable[..., Path], plan: object
-) -> Iterator[Callable[[str], tuple[subprocess.Popen[str], dict[str, object]]]]:
+def evaluator() -> Iterator[Callable[[str], tuple[subprocess.Popen[str], dict[str, object]]]]:
     made: list[subprocess.Popen[str]] = []
 
     def start(ends: str) -> tuple[subprocess.Popen[str], dict[str, object]]:
-        arguments = [standin_fleet.python(tmp_path), str(tmp_path / "sums.jsonl"), str(snapshot("a", "7")), ends]
         process = subprocess.Popen(
-            [sys.executable, "-c", EVALUATOR, *arguments],
+            [sys.executable, "-c", EVALUATOR, ENGINE, ends],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -91,7 +99,7 @@ def evaluator(
 def test_an_evaluator_that_is_killed_leaves_no_process_no_file_and_no_shared_memory(
     evaluator: Callable[[str], tuple[subprocess.Popen[str], dict[str, object]]],
 ) -> None:
-    process, told = evaluator("family")
+    process, told = evaluator("wait")
     folder = str(told["folder"])
     until(lambda: len(shared_of(folder)) == 2, "engines have children")
     family = descendants(process.pid)
@@ -101,7 +109,6 @@ def test_an_evaluator_that_is_killed_leaves_no_process_no_file_and_no_shared_mem
     shared = shared_of(folder)
     assert all(os.path.exists(f"/dev/shm/{name}") for name in shared)
     # The keeper looks at them every 2 s; what it never saw in its parent's life it may not know.
-    until(lambda: all(child.cpu_times() for child in family), "they run")
     process.kill()
     process.wait(PATIENCE)
     until(lambda: all(gone(child) for child in family), "nothing runs any more")
@@ -145,6 +152,33 @@ def test_logs_of_a_dead_fleet_go_after_a_day_those_of_a_living_one_stay(tmp_path
         fcntl.flock(held, fcntl.LOCK_EX)
         remove_old(str(tmp_path))
     assert {name for name, folder in folders.items() if folder.exists()} == {"living", "recent"}
+
+
+def test_what_a_process_maps_is_read_ever_more_seldom_and_once_more_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(trees, "mapped", lambda pid: read.append(pid) or set())
+    tree = Tree(os.getsid(0))
+    table = {1001: trees.Row("S", 1, tree.leader, 5)}
+    for _ in range(64):
+        tree.look(table)
+    assert len(read) == 7, "at the looks 1, 2, 4, 8, 16, 32 and 64"
+    tree.look(table, closely=True)
+    assert len(read) == 8
+
+
+def test_one_look_reads_the_processes_once_for_all_trees_and_rests_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 103.0])
+    tables: list[object] = []
+    monkeypatch.setattr(keeper, "processes", lambda: tables.append({}) or tables[-1])
+    monkeypatch.setattr(keeper.time, "monotonic", lambda: next(clock))
+    one = Keeper.__new__(Keeper)
+    seen: list[object] = []
+    monkeypatch.setattr(Keeper, "_advance", lambda self, kept, table: seen.append(table))
+    one.kept = {name: SimpleNamespace(kill_at=None) for name in "abc"}  # type: ignore[misc]
+    one._look()
+    assert len(tables) == 1
+    assert [table is tables[0] for table in seen] == [True] * 3
+    assert one._rest_until == 133.0, "a look of 3 s is followed by 30 s without one"
 
 
 def test_a_number_that_was_given_to_another_process_is_not_taken_for_the_tree() -> None:
