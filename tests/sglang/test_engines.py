@@ -183,6 +183,27 @@ def test_what_is_recorded_of_the_engine_tells_scores_apart(engine: Process, data
     assert row["weight_version"] == "default"
 
 
+def test_where_special_tokens_are_asked_for_an_answer_has_them_but_not_the_one_that_ended_it(engine: Process) -> None:
+    sampling = {"max_new_tokens": 1000, "temperature": 1.5, "skip_special_tokens": False}
+    ended = []
+    for first in range(40, 52):
+        answer = orjson.loads(call(f"{engine.url}/generate", {"input_ids": [first], "sampling_params": sampling})[1])
+        if answer["meta_info"]["finish_reason"]["type"] == "stop":
+            ended.append(answer["text"])
+    assert ended
+    assert not any("<|end|>" in text for text in ended)
+    assert any(name in text for text in ended for name in ("<|user|>", "<|system|>", "<|assistant|>", "<|pad|>"))
+
+
+def test_a_checksum_of_the_weights_is_recorded_and_leaves_nothing_unproven(
+    engine: Process, data: Path, tmp_path: Path
+) -> None:
+    result = evaluate(tmp_path, data, {"urls": [engine.url]})
+    assert result.engine is not None
+    assert len(result.engine["weight_checksum"]) > 8
+    assert "note" not in result.details
+
+
 def test_weights_that_change_meanwhile_are_no_score(engine: Process, data: Path, tmp_path: Path) -> None:
     def change(version: str) -> None:
         assert (
