@@ -110,8 +110,15 @@ def _values(column: Any, most: int) -> list[Any]:
     try:
         values = column.to_pylist()
     except (ValueError, ArithmeticError):  # such as a time that no calendar has
-        values = [str(value) for value in column]
+        values = [_plain(value) for value in column]
     return [cell(value, most) for value in values]
+
+
+def _plain(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, ArithmeticError):
+        return f"{getattr(scalar, 'value', '?')} as {scalar.type}"
 
 
 def cell(value: Any, most: int, depth: int = 0) -> Any:
