@@ -29,6 +29,8 @@ class Load:
 
     running: int
     waiting: int
+    used: int | None = None
+    """Tokens in its cache, which grow with what it generates; None where it does not say."""
 
     @property
     def idle(self) -> bool:
@@ -98,7 +100,8 @@ class Engine:
         loads = (await self._get("/v1/loads?include=core", None)).mapping().get("loads")
         if not isinstance(loads, list):
             raise CallError("nonsense", f"{self.url}/v1/loads", "without loads")
-        return Load(_sum(loads, "num_running_reqs"), _sum(loads, "num_waiting_reqs"))
+        used = _sum(loads, "num_used_tokens") if any("num_used_tokens" in row for row in loads) else None
+        return Load(_sum(loads, "num_running_reqs"), _sum(loads, "num_waiting_reqs"), used)
 
     async def flush_cache(self, wait: float = 0.0) -> None:
         """Forget cached prefixes. Refused (400) while a request runs; ``wait``: seconds it may wait for that."""

@@ -80,7 +80,7 @@ class Engine:
         return said({"version": "0.5.23", "dtype": "float32", "tp_size": 1, "pid": os.getpid()})
 
     async def loads(self, _: Any) -> Any:
-        return said({"loads": [{"num_running_reqs": self.running, "num_waiting_reqs": 0}]})
+        return said({"loads": [{"num_running_reqs": self.running, "num_waiting_reqs": 0, "num_used_tokens": 0}]})
 
     async def load(self, request: Any) -> Any:
         asked = await request.json()

@@ -39,6 +39,7 @@ _CONNECTIONS = 64
 _SUSPECTS = 1000
 _PAUSE, _LONGEST_PAUSE = 0.25, 4.0
 """Seconds between two tries of a prompt that other weights answered."""
+_LOST_TRIES = 3
 _PACKAGES = {"sglang-router": ("sglang_router", "sglang-router"), "smg": ("smg", "smg")}
 _LOOK_UP = """
 import importlib.metadata, importlib.util, json, sys
@@ -64,12 +65,14 @@ class OneVersion:
         version: str,
         limit: float = 120.0,
         agreed: Callable[[], Coroutine[Any, Any, object]] | None = None,
+        lost: Callable[[], Coroutine[Any, Any, object]] | None = None,
     ) -> None:
-        """``agreed``: returns once nobody doubts what the engines hold."""
+        """``agreed``: returns once nobody doubts what the engines hold. ``lost``: once no engine knows of a prompt."""
         self.target = target
         self.version = version
         self.limit = limit
         self._agreed = agreed
+        self._lost = lost
 
     async def generate(self, ask: Ask) -> Answer:
         """An answer of this version; after ``limit`` seconds the one that there is."""
@@ -78,12 +81,27 @@ class OneVersion:
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + self.limit, _PAUSE
         while True:
-            answer = await self.target.generate(ask)
+            answer = await self._ask(ask)
             right = answer.finish in FAILED or answer.weight_versions == (self.version,)
             if right or loop.time() >= until:
                 return answer
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _ask(self, ask: Ask) -> Answer:
+        """Ask, again where the prompt was lost: its own limit is that of the longest answer, hours maybe."""
+        for _ in range(_LOST_TRIES):
+            asking = asyncio.ensure_future(self.target.generate(ask))
+            losing = asyncio.ensure_future(self._lost() if self._lost is not None else asyncio.Event().wait())
+            try:
+                await asyncio.wait([asking, losing], return_when=asyncio.FIRST_COMPLETED)
+                if asking.done():
+                    return asking.result()
+            finally:
+                for task in (asking, losing):
+                    task.cancel()
+                await asyncio.gather(asking, losing, return_exceptions=True)
+        return Answer(finish="error", error="no answer came, and no engine had the prompt any more")
 
     async def served(self) -> list[Served]:
         """The engines behind it."""
@@ -217,7 +235,7 @@ class FleetEvaluator:
             retry_for=patience,
             api_key=self.keys.api,
         ) as target:
-            asked = OneVersion(target, version, agreed=self.supervision.agreed)
+            asked = OneVersion(target, version, agreed=self.supervision.agreed, lost=self.supervision.lost)
             return await measure.measure(
                 plan, asked, own, expected_version=version, progress=self.progress, graders=self._gradings
             )

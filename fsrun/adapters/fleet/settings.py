@@ -83,6 +83,9 @@ class FleetSettings:
     """Seconds between two looks at each engine while requests run."""
     probe_limit: float = 30.0
     """Seconds that an engine may take to answer such a look; after three misses it is replaced."""
+    stall_limit: float = 300.0
+    """Seconds in which an engine with requests generates nothing, or all have none while prompts wait: then it is
+    replaced, or the prompts are asked again. Longer than what an engine compiles with its first requests."""
     grace: float = 10.0
     """Seconds between SIGTERM and SIGKILL for an engine that is ended."""
 

@@ -20,12 +20,15 @@ from fsrun.adapters.fleet.keys import FILE, Keys, in_arguments
 from fsrun.adapters.fleet.launch import ROUTER
 from fsrun.adapters.fleet.processes import Processes
 from fsrun.adapters.fleet.settings import FleetSettings, engine_command, gpu_groups, router_command
+from fsrun.adapters.fleet.stalls import Stalls
 from fsrun.adapters.fleet.states import Action, Event, Fleet, Kind, Member, Phase, Target
 from fsrun.adapters.http import CallError, Client, base_url, shown
 from fsrun.adapters.sglang_api import Engine, Router
 
 MISSES = 3
 """Looks in a row without an answer after which an engine is replaced."""
+_ENDING = frozenset({"refused", "unreachable", "cut", "hung", "busy", "broken"})
+"""Failures of a load with which an engine may be about to end; the others are answers of one that lives on."""
 _END_LIMIT = 15.0
 """Seconds in which an engine whose load failed may turn out to have ended: its port hangs for 5 s."""
 _TICK = 1.0
@@ -55,6 +58,8 @@ class Supervision:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._looks: dict[str, asyncio.Task[None]] = {}
         self._misses: dict[str, int] = {}
+        self.stalls = Stalls(settings.stall_limit)
+        self._lost = asyncio.Event()
         self._client: Client | None = None
         self._ready = asyncio.Event()
         self._change = asyncio.Event()
@@ -100,6 +105,10 @@ class Supervision:
         """Wait until all that engines show of their weights agrees, and none is being proven."""
         while not self.fleet.settled:
             await self._change.wait()
+
+    async def lost(self) -> None:
+        """Wait until it shows that prompts which are waited for have been lost: no engine has had any for long."""
+        await self._lost.wait()
 
     async def wait_ended(self) -> None:
         """End the engines that the last entry spoilt, so that none of them is there for the next."""
@@ -262,7 +271,7 @@ class Supervision:
             target = self._target
             await engine.load_weights(target.path, target.version, abort=aborted, limit=settings.load_limit)
         except CallError as error:
-            if error.kind != "rejected" and await self._ends(name):
+            if error.kind in _ENDING and await self._ends(name):
                 if self.fleet.members[name].phase in (Phase.DRAINING, Phase.LOADING):
                     self.fleet.happened(name, Event.GONE, error.reason)
                 return
@@ -355,6 +364,9 @@ class Supervision:
             self._fail(name, f"somebody else gave it the weights {said}")
             return
         self._misses[name] = 0 if well else self._misses.get(name, 0) + 1
+        if well and await self._stuck(name, engine) and self.fleet.members[name].phase is Phase.SERVING:
+            self._fail(name, f"{shown(engine.url)} has requests, and generated nothing for {self.stalls.limit:g} s")
+            return
         if self._misses[name] >= MISSES:
             if refused and self.fleet.members[name].given:
                 self.say(f"{name} ({shown(engine.url)}) is gone")
@@ -362,6 +374,22 @@ class Supervision:
                 self._leave(name)
             else:
                 self._fail(name, f"{shown(engine.url)} does not generate any more")
+
+    async def _stuck(self, name: str, engine: Engine) -> bool:
+        """Whether an engine does not get on with its requests; tells those who wait where no engine has any."""
+        try:
+            load = await engine.load()
+        except CallError:
+            self.stalls.forget(name)
+            return False
+        now = asyncio.get_running_loop().time()
+        stuck = self.stalls.stuck(name, load, now)
+        serving = [member.name for member in self.fleet.members.values() if member.phase is Phase.SERVING]
+        if self.stalls.lost(serving, now):
+            self.stalls.begin()
+            self._lost.set()
+            self._lost = asyncio.Event()
+        return stuck
 
     async def _look_at_router(self) -> None:
         """See that the router answers and knows the engines that it should know."""
@@ -416,6 +444,7 @@ class Supervision:
     async def _begin_anew(self) -> None:
         """Before another entry: no router that was given up half-way, and no engine in it that is not proven anew."""
         self._misses.clear()
+        self.stalls.begin()
         if self.fleet.router is Phase.STARTING:
             await self.processes.stop(ROUTER, 0)
             self.processes.endings.pop(ROUTER, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -17,9 +18,10 @@ from fsrun.adapters import measure
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.fleet import loading
 from fsrun.adapters.fleet.evaluator import FleetEvaluator, OneVersion
-from fsrun.adapters.fleet.states import Fleet, Phase
+from fsrun.adapters.fleet.states import Event, Fleet, Phase, Target
 from fsrun.adapters.generation import Answer, Ask, Served
-from fsrun.adapters.sglang_api import Engine
+from fsrun.adapters.http import CallError
+from fsrun.adapters.sglang_api import Engine, Load
 from fsrun.core.errors import UsageError
 
 from .conftest import ROWS, request
@@ -212,6 +214,69 @@ def test_an_engine_that_hangs_is_replaced_and_given_up_in_the_end(fleet: Fleets,
         one.evaluate(request(snapshot("a", "7", {"generate": "hang", "health": "hang"})))
     assert one.supervision.fleet.replaced == ["engine-0", "engine-0"]
     assert one.evaluate(request(snapshot("b", "7"), "e1")).scores["eval/sums"] == 1.0
+
+
+def test_an_engine_that_is_well_but_gets_on_with_no_prompt_is_replaced(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet(num_gpus=1, restarts=1, stall_limit=0.5)
+    with pytest.raises(EvaluationError, match=r"no engine serves: http://.* has requests, and generated nothing for"):
+        one.evaluate(request(snapshot("a", "7", {"generate": "hang"})))
+    assert one.supervision.fleet.replaced == ["engine-0", "engine-0"]
+
+
+def test_an_engine_that_denies_a_load_is_not_waited_for(fleet: Fleets, snapshot: Snapshots) -> None:
+    one = fleet(num_gpus=1)
+
+    async def load(error: CallError) -> bool:
+        asked = []
+
+        class Denies:
+            async def load(self) -> Load:
+                return Load(0, 0)
+
+            async def load_weights(self, *_: Any, **__: Any) -> None:
+                raise error
+
+        async def ends(_: str) -> bool:
+            asked.append(1)
+            return True
+
+        supervision = one.supervision
+        supervision._engine = lambda _: Denies()  # type: ignore[method-assign,assignment,return-value]
+        supervision._ends = ends  # type: ignore[method-assign]
+        supervision.fleet.members["engine-0"].phase = Phase.STALE
+        supervision.fleet.aim(Target("v", str(snapshot("a", "7"))))
+        supervision.fleet.happened("engine-0", Event.LOAD)
+        with contextlib.suppress(CallError):
+            await supervision._load("engine-0")
+        return bool(asked)
+
+    for kind in ("denied", "missing", "rejected", "nonsense"):
+        assert not asyncio.run(load(CallError(kind, "http://h:1"))), kind
+    assert asyncio.run(load(CallError("cut", "http://h:1")))
+
+
+def test_a_prompt_that_no_engine_knows_any_more_is_asked_again_a_few_times() -> None:
+    class Forgets:
+        def __init__(self, times: int) -> None:
+            self.times = times
+
+        async def generate(self, ask: Ask) -> Answer:
+            self.times -= 1
+            if self.times >= 0:
+                await asyncio.Event().wait()
+            return Answer(text="ours", weight_versions=("ours",))
+
+        async def served(self) -> list[Served]:
+            return []
+
+    async def lost() -> None:
+        await asyncio.sleep(0)
+
+    async def ask(times: int) -> Answer:
+        return await OneVersion(Forgets(times), "ours", lost=lost).generate(Ask([1], {}))
+
+    assert asyncio.run(ask(2)).text == "ours"
+    assert asyncio.run(ask(3)).error == "no answer came, and no engine had the prompt any more"
 
 
 def test_an_engine_that_dies_while_prompts_run_costs_none_of_them(fleet: Fleets, snapshot: Snapshots) -> None:
