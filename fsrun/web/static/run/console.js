@@ -1,0 +1,361 @@
+// The console of a job: its end, followed; further back and forth by pieces, as far as the file goes; a search in it.
+
+import { about, fileAddress, get, poll } from "../api.js";
+import { h, replace, setText } from "../dom.js";
+import { bytes, count } from "../format.js";
+import { bind } from "../keys.js";
+import { setParams } from "../route.js";
+import { Terminal } from "./ansi.js";
+
+const PIECE = 65536;
+const MOST_LINES = 6000;
+const EVERY = 1;
+const NEAR = 40;
+
+export function mount(container, { run, params }) {
+  const view = new Console(container, run, params);
+  return () => view.close();
+}
+
+class Console {
+  constructor(container, run, params) {
+    this.run = run;
+    this.job = params.get("job") || "main";
+    this.session = params.get("session") || null;
+    this.control = new AbortController();
+    this.turn = 0;
+    this.jobs = h("select", { class: "field", "aria-label": "Job", onchange: () => this._choose(this.jobs.value, null) });
+    this.sessions = h("select", {
+      class: "field",
+      "aria-label": "Session",
+      onchange: () => this._choose(this.job, this.sessions.value),
+    });
+    this.find = h("input", { type: "search", class: "field", placeholder: "Find", "aria-label": "Find in the console" });
+    this.follow = h("button", { class: "button", type: "button", onclick: () => this._toEnd() }, "Follow");
+    this.wrap = h("input", { type: "checkbox", checked: true, onchange: () => this._wrapped() });
+    this.where = h("span", { class: "faint number" });
+    this.keep = h("a", { class: "button quiet", hidden: true, download: "" }, "Download");
+    this.found = h("div", { class: "console-found", hidden: true });
+    this.lines = h("div", { class: "console-lines" });
+    this.screen = h(
+      "div",
+      { class: "console-screen is-wrapped", tabIndex: 0, role: "log", "aria-live": "off", "aria-label": "Console" },
+      this.lines,
+    );
+    const form = h(
+      "form",
+      { class: "console-find", onsubmit: (event) => (event.preventDefault(), this._search(0)) },
+      this.find,
+      h("button", { class: "button" }, "Find"),
+    );
+    this.find.addEventListener("input", () => this.find.value || this._noSearch());
+    container.append(
+      h(
+        "div",
+        { class: "console" },
+        h(
+          "div",
+          { class: "content-bar" },
+          this.jobs,
+          this.sessions,
+          form,
+          h("label", { class: "labelled" }, this.wrap, "wrap"),
+          h("button", { class: "button", type: "button", onclick: () => this._at(0) }, "Start"),
+          this.follow,
+          h("span", { class: "grow" }),
+          this.where,
+          this.keep,
+        ),
+        this.found,
+        this.screen,
+      ),
+    );
+    this.screen.addEventListener("scroll", () => this._scrolled(), { passive: true });
+    this.unbind = bind(
+      [
+        { key: "f", does: "Find in the console", run: () => this.find.focus() },
+        { key: "g", does: "Start of the console", run: () => void this._at(0) },
+        { key: "G", does: "End of the console, followed", run: () => this._toEnd() },
+      ],
+      "Console",
+    );
+    this._toEnd();
+    this.stop = poll((options) => this._more(options), EVERY);
+  }
+
+  close() {
+    this.control.abort();
+    this.stop();
+    this.unbind();
+  }
+
+  _choose(job, session) {
+    this.job = job;
+    this.session = session;
+    setParams({ job: job === "main" ? null : job, session });
+    this._noSearch();
+    this._toEnd();
+  }
+
+  _ask(query, signal = this.control.signal) {
+    return get(about(this.run, "/console", { job: this.job, session: this.session, ...query }), { signal });
+  }
+
+  /** Forget what is shown, and begin at a byte; at the end where it is negative. */
+  async _at(offset, mark = null) {
+    const mine = ++this.turn;
+    this._following(offset < 0);
+    this.loading = true;
+    try {
+      const piece = await this._ask({ offset, limit: PIECE });
+      if (mine !== this.turn) return;
+      this.lines.replaceChildren();
+      this.terminal = new Terminal();
+      this.first = piece.offset;
+      this._tell(piece);
+      this._append(piece, mark);
+      if (this.following) this._bottom();
+      else {
+        this.screen.scrollTop = 0;
+        this.lines.querySelector(".is-found")?.scrollIntoView({ block: "center" });
+      }
+    } catch (error) {
+      if (error.name !== "AbortError" && mine === this.turn) this._fail(error);
+    } finally {
+      if (mine === this.turn) this.loading = false;
+    }
+  }
+
+  _toEnd() {
+    this._at(-PIECE);
+  }
+
+  _following(yes) {
+    this.following = yes;
+    this.follow.setAttribute("aria-pressed", String(yes));
+  }
+
+  _bottom() {
+    this.screen.scrollTop = this.screen.scrollHeight;
+  }
+
+  _wrapped() {
+    this.screen.classList.toggle("is-wrapped", this.wrap.checked);
+    if (this.following) this._bottom();
+  }
+
+  /** What came since. */
+  async _more({ signal }) {
+    if (this.loading || !this.following || this.next === undefined) {
+      if (this.failed && !this.loading) await this._at(-PIECE);
+      return;
+    }
+    const mine = this.turn;
+    const piece = await this._ask({ offset: this.next, limit: PIECE }, signal);
+    if (mine !== this.turn || this.loading) return;
+    if (piece.size < this.next || String(piece.session) !== String(this.shownSession)) {
+      this._toEnd();
+      return;
+    }
+    this._tell(piece);
+    if (!piece.text) return;
+    this._append(piece);
+    this._trim("first");
+    this._bottom();
+    if (piece.next < piece.size) this.stop.now();
+  }
+
+  async _scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.screen;
+    const below = scrollHeight - clientHeight - scrollTop;
+    if (this.following && below > NEAR && scrollTop < (this.lastTop ?? 0)) this._following(false);
+    this.lastTop = scrollTop;
+    if (this.loading || this.next === undefined) return;
+    if (!this.following && below < NEAR && this.next >= this.size) this._following(true);
+    else if (scrollTop < NEAR && this.first > 0) await this._page(() => this._before());
+    else if (!this.following && below < NEAR * 5 && this.next < this.size) await this._page(() => this._after());
+  }
+
+  async _page(work) {
+    this.loading = true;
+    const mine = this.turn;
+    try {
+      await work(mine);
+    } catch (error) {
+      if (error.name !== "AbortError") this._fail(error, false);
+    } finally {
+      if (mine === this.turn) this.loading = false;
+    }
+  }
+
+  async _before() {
+    const mine = this.turn;
+    const piece = await this._ask({ before: this.first, limit: PIECE });
+    if (mine !== this.turn || piece.offset >= this.first) return;
+    const terminal = new Terminal();
+    const texts = piece.text.split("\n");
+    const rest = texts.pop();
+    const rows = texts.map((text) => terminal.line(text));
+    if (rest) rows.push(terminal.line(rest));
+    const height = this.screen.scrollHeight;
+    this.first = piece.offset;
+    this.lines.prepend(...rows);
+    this.screen.scrollTop += this.screen.scrollHeight - height;
+    this._following(false);
+    this._trim("last");
+    this._place();
+  }
+
+  async _after() {
+    const mine = this.turn;
+    const piece = await this._ask({ offset: this.next, limit: PIECE });
+    if (mine !== this.turn) return;
+    this._tell(piece);
+    this._append(piece);
+    const height = this.screen.scrollHeight;
+    if (this._trim("first")) this.screen.scrollTop -= height - this.screen.scrollHeight;
+  }
+
+  /** Lines of a piece; a last one without an end is written anew when more of it comes. */
+  _append(piece, mark = null) {
+    let text = piece.text;
+    if (this.open) {
+      text = this.open.text + text;
+      this.open.row.remove();
+      this.terminal.style = this.open.style;
+    }
+    this.open = null;
+    const texts = text.split("\n");
+    const rest = texts.pop();
+    const rows = texts.map((one) => this._row(one));
+    if (rest) {
+      const style = { ...this.terminal.style };
+      const row = this._row(rest);
+      rows.push(row);
+      if (rest.length < PIECE) this.open = { text: rest, row, style };
+    }
+    if (mark !== null && rows[0]) rows[0].classList.add("is-found");
+    this.lines.append(...rows);
+    this.next = piece.next;
+    this._place();
+  }
+
+  _row(text) {
+    const row = this.terminal.line(text);
+    row.length8 = new TextEncoder().encode(text).length + 1;
+    return row;
+  }
+
+  /** Only so many lines stay in the page. What is cut off is read again when one comes back to it. */
+  _trim(end) {
+    const many = this.lines.childElementCount - MOST_LINES;
+    if (many <= 0) return false;
+    if (end === "last") {
+      // The pieces behind are read again from where they began to be cut.
+      this._cutTail(many);
+    } else {
+      let cut = 0;
+      for (let left = many; left > 0; left -= 1) {
+        cut += this.lines.firstChild.length8 ?? 0;
+        this.lines.firstChild.remove();
+      }
+      this.first = Math.min(this.next, this.first + cut);
+    }
+    return true;
+  }
+
+  _cutTail(many) {
+    let cut = 0;
+    for (let left = many; left > 0; left -= 1) {
+      cut += this.lines.lastChild.length8 ?? 0;
+      this.lines.lastChild.remove();
+    }
+    this.open = null;
+    this.next = Math.max(this.first, this.next - cut);
+    this.terminal = new Terminal();
+  }
+
+  _tell(piece) {
+    this.failed = false;
+    this.size = piece.size;
+    this.shownSession = piece.session;
+    options(this.jobs, piece.jobs.includes(this.job) ? piece.jobs : [this.job, ...piece.jobs], this.job, (job) => job);
+    const numbers = [...piece.sessions].reverse();
+    options(this.sessions, numbers, String(piece.session), (number) => `session ${number}`);
+    this.sessions.hidden = numbers.length < 2;
+    this.jobs.hidden = this.jobs.options.length < 2;
+    this.keep.hidden = !piece.path;
+    if (piece.path) this.keep.setAttribute("href", `${fileAddress(this.run, piece.path)}?download`);
+    if (piece.session === null && !this.lines.childElementCount)
+      replace(this.lines, h("p", { class: "console-none" }, "Nothing was printed, or the console was not recorded."));
+    else this.lines.querySelector(".console-none")?.remove();
+    this.done = piece.done;
+  }
+
+  _place() {
+    const whole = this.first === 0 && this.next >= this.size;
+    const part = whole ? bytes(this.size) : `${bytes(this.first)} – ${bytes(this.next)} of ${bytes(this.size)}`;
+    setText(this.where, this.done ? `${part}, ended` : part);
+  }
+
+  _fail(error, whole = true) {
+    this.failed = true;
+    if (whole) replace(this.lines, h("p", { class: "console-none bad", role: "alert" }, error.message));
+    else setText(this.where, error.message);
+  }
+
+  _noSearch() {
+    this.found.hidden = true;
+    this.found.replaceChildren();
+  }
+
+  /** Places of a text, from a byte on. */
+  async _search(offset) {
+    const text = this.find.value;
+    if (!text) {
+      this._noSearch();
+      return;
+    }
+    this.found.hidden = false;
+    if (!offset) replace(this.found, h("p", { class: "faint" }, "Searching …"));
+    try {
+      const answer = await this._ask({ find: text, offset });
+      if (this.find.value !== text) return;
+      const terminal = new Terminal();
+      const rows = answer.found.map((one) =>
+        h(
+          "button",
+          { type: "button", class: "console-hit", onclick: () => this._at(one.offset, one) },
+          h("span", { class: "faint number" }, count(one.at)),
+          terminal.line(one.text),
+        ),
+      );
+      if (!offset) this.found.replaceChildren();
+      this.found.querySelector(".console-further")?.remove();
+      this.found.append(...rows);
+      if (!answer.done)
+        this.found.append(
+          h(
+            "button",
+            { type: "button", class: "button tiny console-further", onclick: () => this._search(answer.next) },
+            `Search on behind ${bytes(answer.next)}`,
+          ),
+        );
+      else if (!this.found.childElementCount) replace(this.found, h("p", { class: "faint" }, "Not found."));
+    } catch (error) {
+      if (error.name !== "AbortError") replace(this.found, h("p", { class: "bad", role: "alert" }, error.message));
+    }
+  }
+}
+
+function options(select, values, chosen, name) {
+  const text = values.join(" ");
+  if (select.dataset.values !== text) {
+    select.dataset.values = text;
+    replace(
+      select,
+      values.map((value) => h("option", { value: String(value) }, name(value))),
+    );
+  }
+  select.value = chosen;
+}
