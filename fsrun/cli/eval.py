@@ -58,6 +58,9 @@ def command(run: str | None, root: str | None, **options: Any) -> int:
     if place.kind in ("function", "command"):
         # Before the run is looked for: what cannot be loaded claims nothing, and waits for nothing.
         return _evaluate_run(run, root, place, evalplace.make(place, {}, os.environ), options)
+    if options["wait"] is not None:
+        # Nobody waits an hour for a run to be told that SGLang is not there.
+        _check_evaluator(evalplace.make(place, {}, os.environ))
     path = _find(run, root, options["wait"])
     config = _main_config(path)
     for line in evalplace.lines(place, config):
@@ -73,6 +76,13 @@ def _evaluate_run(
         path = _find(run, root, options["wait"])
         _check_rule(path, options["best"], options["keep"])
         return _serve(path, place, evaluator, options)
+    finally:
+        evaluator.close()
+
+
+def _check_evaluator(evaluator: Evaluator) -> None:
+    try:
+        evaluator.check()
     finally:
         evaluator.close()
 
@@ -170,7 +180,7 @@ def _serve(path: str, place: evalplace.Place, evaluator: Evaluator, options: dic
     if linger > options["linger"]:
         least = f"4 timeouts of {timing.timeout:g} s"
         click.echo(f"fsrun: --linger is less than {least}; it is taken as {linger:g} s", err=True)
-    recorded = evalplace.to_config(place, _main_config(path))
+    recorded = evalplace.to_config(place, _main_config(path), os.environ, evaluator)
     for line in evalplace.changes(_recorded(path, options["job"]), recorded):
         click.echo(f"fsrun: {line}", err=True)
     with join(path, job=options["job"], timeout=options["timeout"], config={"eval": recorded}) as run:

@@ -173,7 +173,7 @@ _OPTIONS = (
     _option("--eval-limit", group=SAMPLING, metavar="N", help="The first N rows of each set alone."),
     _option("--eval-seed", group=SAMPLING, type=int, metavar="N",
             help="The same random choices at each checkpoint, of engines that run with "
-                 "--enable-deterministic-inference; others ignore it."),
+                 "--enable-deterministic-inference, as a fleet's own do on GPUs; others ignore it."),
     _option("--eval-concurrency", group=SAMPLING, type=click.IntRange(min=1), metavar="N",
             help="Requests in flight.  [default: 64]"),
     _option("--eval-max-failed", group=SAMPLING, type=click.FloatRange(0, 1), metavar="SHARE",

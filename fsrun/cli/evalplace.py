@@ -227,8 +227,16 @@ def make(place: Place, config: Mapping[str, Any], environment: Mapping[str, str]
     return FleetEvaluator(plan, settings, limit=options["time_limit"], api_key=key, admin_key=admin, progress=Teller())
 
 
-def to_config(place: Place, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What the side job records of its place and plan. ``config``: what the trainer recorded."""
+def to_config(
+    place: Place,
+    config: Mapping[str, Any],
+    environment: Mapping[str, str] | None = None,
+    evaluator: Evaluator | None = None,
+) -> dict[str, Any]:
+    """What the side job records of its place and plan. ``config``: what the trainer recorded.
+
+    ``evaluator``: one that was checked, which knows by then what a fleet is made of.
+    """
     options = place.options
     found: dict[str, Any] = {"place": place.kind}
     if place.kind == "function":
@@ -239,7 +247,10 @@ def to_config(place: Place, config: Mapping[str, Any]) -> dict[str, Any]:
         found.update(router=options["router"], engines=list(options["engines"]))
         found.update(unmarked=options["eval_unmarked"] or None)
     else:
-        settings = fleet_settings(options, config)
+        from fsrun.adapters.fleet.evaluator import FleetEvaluator
+
+        settings = fleet_settings(options, config, environment)
+        found["versions"] = evaluator.versions or None if isinstance(evaluator, FleetEvaluator) else None
         found.update(
             num_gpus=settings.num_gpus,
             gpus_per_engine=settings.gpus_per_engine,
@@ -262,12 +273,11 @@ def lines(place: Place, config: Mapping[str, Any]) -> list[str]:
         return []
     from fsrun.adapters import planning
 
-    rows = [("set", "rows", "samples", "grader", "sampling", "sha256", "file")]
+    rows = [("set", "rows", "samples", "grader", "sampling", "sha256", "size", "file")]
     for plan, looked in zip(place.planned.plan.sets, place.planned.looked, strict=True):
         numbers = (str(looked.rows), str(plan.samples))
-        rows.append(
-            (plan.name, *numbers, plan.grader or "", planning.sampling(plan), (plan.sha256 or "")[:12], plan.path)
-        )
+        how = (plan.grader or "", planning.sampling(plan))
+        rows.append((plan.name, *numbers, *how, (plan.sha256 or "")[:12], _bytes(looked.size), plan.path))
     widths = [max(len(clean(row[at])) for row in rows) for at in range(len(rows[0]) - 1)]
     shown = [
         "  ".join([*(clean(cell).ljust(width) for cell, width in zip(row, widths, strict=False)), clean(row[-1])])
@@ -277,6 +287,17 @@ def lines(place: Place, config: Mapping[str, Any]) -> list[str]:
     if place.kind == "fleet" and (arguments := fleet_settings(place.options, config).sglang_args):
         where.append(f"engine settings: {clean(' '.join(redact_argv(arguments)))}")
     return [*where, *shown]
+
+
+def _bytes(size: float) -> str:
+    """A size as people read it."""
+    if size < 1024:
+        return f"{size:g} B"
+    for unit in ("KiB", "MiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} GiB"
 
 
 def _where(place: Place, config: Mapping[str, Any]) -> str:

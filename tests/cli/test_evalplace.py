@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from fsrun.adapters.command import CommandEvaluator
 from fsrun.adapters.engines import EnginesEvaluator
@@ -172,7 +173,7 @@ def test_given_engines_of_a_fleet_are_not_configured_by_the_trainers_settings(da
 def test_the_plan_is_printed_in_a_few_lines(data: list[str]) -> None:
     where, head, row = evalplace.lines(choose(*ROUTER, *data), {})
     assert where == "evaluation on the training engines at http://h:1, 64 requests at a time"
-    assert head.split() == ["set", "rows", "samples", "grader", "sampling", "sha256", "file"]
+    assert head.split() == ["set", "rows", "samples", "grader", "sampling", "sha256", "size", "file"]
     assert row.split()[:4] == ["gsm8k", "1", "1", "numeric"]
     assert evalplace.lines(choose("--function", "f.py:f"), {}) == []
 
@@ -232,3 +233,30 @@ def test_both_keys_of_engines_come_from_the_environment(data: list[str]) -> None
     finally:
         fleet.close()
         training.close()
+
+
+def test_a_fleet_records_the_python_of_its_environment_and_the_versions_found_there(data: list[str]) -> None:
+    place = choose(*FLEET, *data)
+    evaluator = evalplace.make(place, {}, {})
+    try:
+        assert isinstance(evaluator, FleetEvaluator)
+        evaluator.versions = {"sglang": "0.5.23", "sglang-router": "0.3.2"}
+        recorded = evalplace.to_config(place, {}, {"FSRUN_SGLANG_PYTHON": "/opt/sglang/bin/python"}, evaluator)
+    finally:
+        evaluator.close()
+    assert recorded["sglang_python"] == "/opt/sglang/bin/python"
+    assert recorded["versions"] == {"sglang": "0.5.23", "sglang-router": "0.3.2"}
+
+
+def test_a_fleet_that_cannot_start_is_told_before_the_run_is_waited_for(
+    data: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(*_: object) -> str:
+        raise AssertionError("it waited")
+
+    monkeypatch.setattr("fsrun.cli.eval._find", find)
+    monkeypatch.delenv("FSRUN_SGLANG_PYTHON", raising=False)
+    python = ("--sglang-python", "/none/python")
+    result = CliRunner().invoke(command, ["big", *FLEET, *data, *python, "--wait", "1h"], standalone_mode=False)
+    assert isinstance(result.exception, UsageError)
+    assert "--sglang-python /none/python: no such program" in str(result.exception)

@@ -22,7 +22,7 @@ from fsrun.adapters.evaluation import EvaluationError, Request, Result, SkipEval
 from fsrun.adapters.fleet import keys, loading
 from fsrun.adapters.fleet.loading import Snapshot
 from fsrun.adapters.fleet.processes import Processes
-from fsrun.adapters.fleet.settings import ROUTERS, FleetSettings, python_of
+from fsrun.adapters.fleet.settings import ROUTERS, SEEDS, FleetSettings, python_of, with_seeds
 from fsrun.adapters.fleet.states import Phase
 from fsrun.adapters.fleet.states import Target as Weights
 from fsrun.adapters.fleet.supervision import Supervision
@@ -126,6 +126,8 @@ class FleetEvaluator:
         say: Callable[[str], object] | None = None,
     ) -> None:
         arguments, self.keys = keys.take(settings.sglang_args, keys.Keys(api_key, admin_key))
+        if plan.seed is not None and not settings.urls:
+            arguments = with_seeds(arguments)
         settings = replace(settings, sglang_args=arguments)
         self.plan = plan
         self.settings = settings
@@ -135,7 +137,8 @@ class FleetEvaluator:
         """Part of each weight version: another evaluator's loads are never taken for this one's."""
         self.processes = Processes(settings.logs)
         self.supervision = Supervision(settings, self.processes, say or _say, self.keys)
-        self.router_version: str | None = None
+        self.versions: dict[str, str] = {}
+        """Of SGLang and the router, after ``check``."""
         self._runner = asyncio.Runner()
         self._tokenizers = tokens.Tokenizers()
         self._gradings = Gradings(plan)
@@ -159,8 +162,9 @@ class FleetEvaluator:
                     f"{python_of(self.settings)} has no {package}: install it there, or name another Python with "
                     "--sglang-python"
                 )
-        if self.settings.router_command in _PACKAGES:
-            self.router_version = versions[_PACKAGES[self.settings.router_command][1]]
+        self.versions = {package: version for package in wanted if (version := versions.get(package)) is not None}
+        if self.plan.seed is not None and not self.settings.urls and SEEDS not in self.settings.sglang_args:
+            self.supervision.say(f"these engines cannot be started with {SEEDS}: they ignore --eval-seed")
 
     def evaluate(self, request: Request) -> Result:
         """Return the scores of an entry; raises ``EvaluationError``, or ``UsageError`` where settings cannot work."""
@@ -247,7 +251,7 @@ class FleetEvaluator:
             "weight_version": version,
             "weight_checksum": reference.checksum if reference is not None else None,
             "router": settings.router_command,
-            "router_version": self.router_version,
+            "router_version": self.versions.get(_PACKAGES.get(settings.router_command, ("", ""))[1]),
             "fleet": len(fleet.members),
             "gpus_per_engine": None if settings.urls else settings.gpus_per_engine,
             "replaced": list(fleet.replaced) or None,

@@ -26,10 +26,6 @@ from fsrun.core.tensors import LENGTH, HeaderError, header_length
 
 _CHANGING = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache")
 """Keys of config.json that differ between saves of one model."""
-_TOKENIZER = (
-    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt",
-    "special_tokens_map.json", "added_tokens.json",
-)  # fmt: skip
 _PROBE = list(range(3, 19))
 """Token ids of the probe: small, so that every vocabulary has them."""
 _PROBE_LIMIT = 120.0
@@ -90,7 +86,7 @@ def digest(found: Weights) -> str:
     """What an engine keeps from its start: the config, without what changes from save to save, and the tokenizer."""
     config = {name: value for name, value in (found.config or {}).items() if name not in _CHANGING}
     digest = hashlib.sha256(repr(_sorted(config)).encode())
-    for name in _TOKENIZER:
+    for name in weights.TOKENIZER_FILES:
         with suppress(OSError), open(os.path.join(found.folder, name), "rb") as file:
             digest.update(f"\0{name}\0".encode() + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()

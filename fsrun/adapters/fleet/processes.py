@@ -1,7 +1,7 @@
 """The evaluator's side of the keeper: start a process, end it, learn of its end.
 
 Does: the socket to the keeper and what came over it. Leaves to others: trees and logs (``keeper``), which process is
-needed (``evaluator``).
+needed (``supervision``).
 
 After a crash: the keeper sees the closed socket, or that its parent is gone, and ends everything.
 """

@@ -40,6 +40,11 @@ ROUTER_FLAGS = (
 """Both routers know these; the user's ``router_args`` come after them and win."""
 PARALLEL = ("--tp", "--tp-size", "--tensor-parallel-size")
 """The engine's flags for tensor parallelism; fsrun sets it where none of them is given."""
+SEEDS = "--enable-deterministic-inference"
+"""The engine's flag without which it ignores the seed of a sample."""
+SEEDS_NOT_WITH = ("--prefill-attention-backend", "--decode-attention-backend", "--speculative-algorithm")
+ORDERED = ("ascend", "fa3", "fa4", "flashinfer", "intel_xpu", "triton")
+"""Attention backends that go with it."""
 OURS = ("--model-path", "--model", "--host", "--port", "--weight-version")
 """The engine's flags that fsrun sets itself."""
 
@@ -122,6 +127,30 @@ def check(settings: FleetSettings) -> None:
             raise UsageError(f"--eval-sglang-{argument.partition('=')[0][2:]}: fsrun sets that itself")
     if not shlex.split(settings.router_command):
         raise UsageError(f"--eval-router-command: empty; give {' or '.join(ROUTERS)}, or a command line")
+
+
+def with_seeds(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """An engine's arguments with which it heeds the seeds of samples, where these allow it.
+
+    On a CPU, and with attention backends that know no fixed order, engines do not start so.
+    """
+    flags = [argument.partition("=")[0] for argument in arguments]
+    if any(value_of(arguments, name) is not None for name in SEEDS_NOT_WITH) or SEEDS in flags:
+        return arguments
+    device, backend = value_of(arguments, "--device"), value_of(arguments, "--attention-backend")
+    if device not in (None, "cuda") or backend not in (None, *ORDERED):
+        return arguments
+    return (*arguments, SEEDS)
+
+
+def value_of(arguments: tuple[str, ...], name: str) -> str | None:
+    """The value of a flag in a command line; None where it is not given."""
+    for at, argument in enumerate(arguments):
+        if argument.startswith(f"{name}="):
+            return argument.partition("=")[2]
+        if argument == name:
+            return arguments[at + 1] if at + 1 < len(arguments) else ""
+    return None
 
 
 def python_of(settings: FleetSettings) -> str:

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ import pytest
 
 from fsrun.adapters import measure
 from fsrun.adapters.evaluation import EvaluationError
-from fsrun.adapters.fleet import loading
+from fsrun.adapters.fleet import FleetSettings, loading
 from fsrun.adapters.fleet.evaluator import FleetEvaluator, OneVersion
 from fsrun.adapters.fleet.states import Event, Fleet, Phase, Target
 from fsrun.adapters.generation import Answer, Ask, Served
 from fsrun.adapters.http import CallError
+from fsrun.adapters.plan import EvalPlan
 from fsrun.adapters.sglang_api import Engine, Load
 from fsrun.core.errors import UsageError
+from support import standin_fleet
 
 from .conftest import ROWS, request
 
@@ -305,6 +308,23 @@ def test_both_routers_are_found_by_name(fleet: Fleets, snapshot: Snapshots, rout
     one = fleet(num_gpus=1, router_command=router)
     one.check()
     assert one.evaluate(request(snapshot("a", "7"))).engine["router"] == router
+
+
+def test_a_seed_that_engines_cannot_heed_is_told_of(snapshot: Snapshots, plan: EvalPlan, tmp_path: Path) -> None:
+    settings = FleetSettings(1, sglang_python=standin_fleet.python(tmp_path), sglang_args=("--device", "cpu"))
+    said: list[str] = []
+    one = FleetEvaluator(replace(plan, seed=3), settings, say=said.append)
+    other = FleetEvaluator(replace(plan, seed=3), replace(settings, sglang_args=()), say=said.append)
+    try:
+        one.check()
+        assert "ignore --eval-seed" in said[0]
+        other.check()
+        assert len(said) == 1
+        assert other.settings.sglang_args == ("--enable-deterministic-inference",)
+        assert other.versions == {"sglang": "0.5.23", "sglang-router": "0.3.2"}
+    finally:
+        one.close()
+        other.close()
 
 
 def test_given_engines_are_loaded_and_left_running(fleet: Fleets, snapshot: Snapshots) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fsrun.adapters.fleet import FleetSettings
 from fsrun.adapters.fleet.launch import environment, free_port, is_free
-from fsrun.adapters.fleet.settings import engine_command, gpu_groups, router_command
+from fsrun.adapters.fleet.settings import engine_command, gpu_groups, router_command, with_seeds
 from fsrun.core.errors import UsageError
 
 
@@ -57,6 +57,22 @@ def test_a_router_may_be_a_command_line_and_its_flags_win() -> None:
     command = router_command(settings, 20001, 20002)
     assert command[:2] == ["/opt/router", "a b"]
     assert command[-2:] == ["--policy", "cache_aware"]
+
+
+@pytest.mark.parametrize(
+    ("given", "had"),
+    [
+        ((), True),
+        (("--attention-backend", "fa3", "--device=cuda"), True),
+        (("--attention-backend", "torch_native"), False),
+        (("--device", "cpu"), False),
+        (("--speculative-algorithm", "EAGLE"), False),
+    ],
+)
+def test_engines_heed_seeds_where_they_can_be_started_so(given: tuple[str, ...], had: bool) -> None:
+    made = with_seeds(given)
+    assert made == ((*given, "--enable-deterministic-inference") if had else given)
+    assert with_seeds(made) == made
 
 
 def test_gpus_are_shared_out_in_groups_of_those_that_are_visible() -> None:
