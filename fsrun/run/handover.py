@@ -291,6 +291,8 @@ class HandOver:
                 for waiting in self._waiting:
                     waiting.tries, waiting.due = 0, 0.0
             elif job is not _NOTHING and not self._copies_now(job):
+                if self._ending:  # put off just before that was said
+                    job.tries, job.due = 0, 0.0
                 self._waiting.append(job)
             self._try_again()
         for job in self._waiting:

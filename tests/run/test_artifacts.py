@@ -102,7 +102,7 @@ def test_digests_follow_as_sha256sum_reads_them(add: Add, recorder: Recorder, ru
     (run_dir / "best" / "m.pt").write_text("m")
     add("odd", folder)
     add("best", run_dir / "best")
-    assert recorder._artifacts.drain(20)
+    assert recorder._artifacts.drain(90)
     for place, base in (("odd/v0", "artifacts/odd/v0/files"), ("best/v0", "best")):
         sums = run_dir / "artifacts" / place / "SHA256SUMS"
         if shutil.which("sha256sum"):
@@ -120,7 +120,7 @@ def test_a_large_artifact_and_one_that_changes_have_no_digests(
     (tmp_path / "big").write_text("1234")
     (tmp_path / "new").write_text("123")
     add("big", tmp_path / "big")
-    assert recorder._artifacts.drain(20)
+    assert recorder._artifacts.drain(90)
     assert not (run_dir / "artifacts/big/v0/SHA256SUMS").exists()
     work = digests.Digests(
         recorder._store, "artifacts/big/v0", str(tmp_path), collect.collect(str(tmp_path / "new"), "")[0]
@@ -283,7 +283,7 @@ def test_a_line_that_was_torn_is_written_again(
     (tmp_path / "f").write_text("x")
     fs.fail("log.sync", error=errno.ENOSPC, happened=True)
     add("a", tmp_path / "f")
-    assert recorder._artifacts.drain(20)
+    assert recorder._artifacts.drain(90)
     add("b", tmp_path / "f")
     assert recorder.close(90)
     assert [line["name"] for line in index(run_dir)] == ["a", "b"]

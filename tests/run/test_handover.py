@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import queue
 import shutil
 import socket
 import sys
@@ -290,7 +291,7 @@ def test_a_copy_that_the_folder_does_not_take_for_a_while_arrives_although_its_s
     told = [trainer.enqueue(path) for path in ([trainer.ckpt / "snap"] if folder else paths)]
     shutil.rmtree(trainer.ckpt)
     trainer.hand_over.finish(0)
-    assert trainer.hand_over.drain(20)
+    assert trainer.hand_over.drain(90)
     assert trainer.queued() == sorted(["FINISHED", *(["snap"] if folder else names)])
     assert told == (["snap"] if folder else names)
     assert [(trainer.run / "queue" / name).read_bytes() for name in names] == [name.encode() for name in names]
@@ -315,7 +316,7 @@ def test_whatever_step_fails_for_a_while_the_checkpoint_arrives_once(
         trainer.save("snap/1", b"one")
         trainer.save("snap/2", b"two")
         trainer.enqueue(trainer.ckpt / ("snap" if folder else "snap/1"), name="x")
-        assert trainer.hand_over.drain(20)
+        assert trainer.hand_over.drain(90)
         assert trainer.queued() == ["x"], [str(o) for o in fs.seen]
         assert os.listdir(trainer.run / "meta") == ["x.json"]
         trainer.hand_over.close()
@@ -331,7 +332,7 @@ def test_what_is_not_taken_until_the_end_is_named_and_keeps_its_name(tmp_path: P
     trainer.hand_over.finish(0)
     assert not trainer.hand_over.drain(0.2)
     trainer.hand_over.end()
-    assert trainer.hand_over.drain(20)
+    assert trainer.hand_over.drain(90)
     for path, said in zip(paths, lost, strict=True):
         assert said.startswith(f"{path} is not handed over: No space left on device")
     assert trainer.queued() == ["FINISHED"]
@@ -340,12 +341,34 @@ def test_what_is_not_taken_until_the_end_is_named_and_keeps_its_name(tmp_path: P
 
 def test_where_the_queue_is_gone_at_the_end_nobody_waits(tmp_path: Path) -> None:
     lost: list[str] = []
-    trainer = Trainer(tmp_path, pauses=[60.0], lost=lost.append)
+    trainer = Trainer(tmp_path, pauses=[1000.0], lost=lost.append)
     trainer.run.rename(tmp_path / "moved")
     assert trainer.enqueue(trainer.save("a.pt")) is None
     trainer.hand_over.end()
-    assert trainer.hand_over.drain(20)
+    assert trainer.hand_over.drain(90)
     assert len(lost) == 1
+
+
+def test_what_was_put_off_just_before_the_end_is_tried_at_the_end_too(tmp_path: Path) -> None:
+    class EndFirst(queue.SimpleQueue[Any]):
+        """What the thread that copies is told, the end before the hand-over that was put off before it."""
+
+        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+            if item is not None and item.path:
+                self.held = item
+                return
+            super().put(item)
+            super().put(self.held)
+
+    fs = FaultFS()
+    trainer = Trainer(tmp_path, fs, pauses=[1000.0])
+    trainer.hand_over._copying = EndFirst()
+    fs.fail("mkdir", match="/queue/.tmp", error=errno.ENOSPC)
+    fs.fail("link", match="/queue/.tmp", error=errno.ENOSPC)
+    assert trainer.enqueue(trainer.save("a.pt")) is None
+    trainer.hand_over.end()
+    assert trainer.hand_over.drain(90)
+    assert trainer.queued() == ["a.pt"]
 
 
 def test_a_folder_that_lost_files_before_another_try_is_not_handed_over(tmp_path: Path) -> None:
@@ -356,7 +379,7 @@ def test_a_folder_that_lost_files_before_another_try_is_not_handed_over(tmp_path
     trainer.save("snap/2").touch()
     assert trainer.enqueue(trainer.ckpt / "snap") is None
     (trainer.ckpt / "snap" / "2").unlink()
-    assert trainer.hand_over.drain(20)
+    assert trainer.hand_over.drain(90)
     assert trainer.queued() == []
     assert "files came or went" in lost[0]
 
@@ -372,7 +395,7 @@ def test_what_waits_leaves_the_program_descriptors(tmp_path: Path, monkeypatch: 
     assert len(lost) == 3
     fs.clear()
     trainer.hand_over.end()
-    assert trainer.hand_over.drain(20)
+    assert trainer.hand_over.drain(90)
     assert trainer.queued() == ["0.pt", "1.pt", "2.pt"]
 
 
@@ -382,7 +405,7 @@ def test_what_waits_when_the_threads_end_is_named(tmp_path: Path) -> None:
     fs.fail("create", match="/meta/", error=errno.ENOSPC, times=FOR_EVER)
     trainer.enqueue(trainer.save("a.pt"))
     trainer.hand_over.close()
-    assert trainer.hand_over.drain(20)
+    assert trainer.hand_over.drain(90)
     assert "a.pt is not handed over" in lost[0]
 
 
