@@ -154,6 +154,8 @@ def build_header(tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: M
 
     Padded so that the data begins at a multiple of 8 bytes. Raises ``HeaderError`` where it would be too long.
     """
+    if METADATA in tensors:
+        raise HeaderError(f"a tensor cannot be named {METADATA}: the format takes that name for what is no tensor")
     header: dict[str, object] = {METADATA: dict(metadata)} if metadata else {}
     position = 0
     for name, (dtype, shape) in tensors.items():

@@ -295,7 +295,8 @@ class Attempts:
             "duration_s": max(0.0, self._clock.monotonic() - entry.started),
         }
         if main is not None and main.step is not None and entry.step is not None:
-            facts["lag_steps"] = main.step - entry.step
+            # Main may have logged nothing yet at the step that it has reached by handing over.
+            facts["lag_steps"] = max(0, main.step - entry.step)
         return {**facts, **fields}
 
     def _log(self, entry: Entry, facts: Mapping[str, Any]) -> None:

@@ -173,9 +173,9 @@ class RunReader:
         """Prompts with their answers and grades, one row a sample: entry, attempt, step, and the columns of 6.16.
 
         ``entry``, ``step``: of these alone. Without ``attempt`` those of evaluations that are done, else of that
-        attempt, failed ones too. Sorted by step. Files that are not what their outcome names are left out and stand in
-        ``problems``. ``UsageError`` where they are more than 256 MB as they are stored: ``sampled()`` gives them one by
-        one. Raises ``OSError``.
+        attempt, failed ones too. Sorted by step. Files that cannot be read, or are not what their outcome names, are
+        left out and stand in ``problems``. ``UsageError`` where they are more than 256 MB as they are stored:
+        ``sampled()`` gives them one by one.
         """
         from fsrun.run.sampled import read_samples
 

@@ -90,7 +90,8 @@ def read_samples(loader: Loader, files: Iterable[SamplesFile]) -> pa.Table:
     for file in files:
         try:
             table = file.read()
-        except InvalidError as error:
+        except (InvalidError, OSError) as error:
+            # One that cannot be read, a pipe or a device in its place, hides no other.
             loader.problems.add(file.path.removeprefix(f"{loader.run_dir}/"), None, str(error))
             continue
         front = [pa.repeat(pa.scalar(getattr(file, f.name), f.type), table.num_rows) for f in _FRONT]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,32 @@ def test_what_cannot_be_looked_at_is_an_error_and_no_exception(place: tuple[Look
     assert (
         "File exists" in looker.look(folder, unit, 1).error or "Not a directory" in looker.look(folder, unit, 1).error
     )
+
+
+def test_a_look_of_another_thread_is_waited_for(
+    place: tuple[Looker, SessionFolder, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looker, folder, unit = place
+    gate, began = threading.Event(), threading.Event()
+    free = SessionFolder.free
+
+    def held(self: SessionFolder) -> int:
+        began.set()
+        gate.wait(60)
+        return free(self)
+
+    monkeypatch.setattr("fsrun.adapters.snapshots.room.ANSWER_WAIT", 60.0)
+    monkeypatch.setattr(SessionFolder, "free", held)
+    rooms: list[str] = []
+    threads = [threading.Thread(target=lambda: rooms.append(looker.look(folder, unit, 1).error)) for _ in range(3)]
+    threads[0].start()
+    assert began.wait(60)
+    for thread in threads[1:]:
+        thread.start()
+    gate.set()
+    for thread in threads:
+        thread.join(60)
+    assert rooms == ["", "", ""]
 
 
 def test_memory_is_what_the_host_and_the_control_group_leave() -> None:

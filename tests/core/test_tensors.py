@@ -99,6 +99,11 @@ def test_a_length_beyond_the_file_or_the_limit_is_refused(first: bytes, size: in
         header_length(first, size)
 
 
+def test_no_tensor_takes_the_name_of_the_metadata() -> None:
+    with pytest.raises(HeaderError, match="__metadata__"):
+        build_header({"__metadata__": ("U8", (1,))}, {})
+
+
 def test_a_header_over_the_limit_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsrun.core.tensors.MAX_HEADER", 100)
     with pytest.raises(HeaderError, match="of 1 tensors has 152 bytes, over 100"):

@@ -289,6 +289,16 @@ def test_an_outcome_says_everything_about_its_attempt(run: Run) -> None:
     assert "alias" in context.warnings[0]
 
 
+def test_what_main_has_handed_over_but_not_logged_at_yet_is_not_late_by_less_than_nothing(run: Run) -> None:
+    run.hand_over(1000)
+    context, evaluation = run.evaluate()
+    context.main = (1, "running", 990)
+    with next(evaluation) as entry:
+        entry.done({"eval/acc": 0.5}, report=True)
+    found = outcomes(run.path)[("step_1000.pt", 1)]
+    assert (found.lag_steps, found.scores["eval/lag_steps"]) == (0, 0)
+
+
 @pytest.mark.parametrize("scores", [None, {}, {"x": float("nan")}, [1, 2], {"a": {"b": object()}}])
 def test_whatever_an_evaluation_returns_ends_its_entry(run: Run, scores: object) -> None:
     run.hand_over(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,18 @@ def test_samples_that_are_not_what_the_outcome_names_are_left_out_and_said(run: 
     assert [(p.path, "another digest" in p.reason) for p in reader.problems] == [
         ("evals/x_7.pt.1.samples.parquet", True)
     ]
+
+
+def test_a_pipe_in_place_of_samples_hides_no_others(run: Path) -> None:
+    for name in ("x_7.pt", "x_8.pt"):
+        put_plain(run, name)
+        claim(run)[2].done({"acc": 0.5}, samples=ROWS)
+    path = run / "evals" / "x_7.pt.1.samples.parquet"
+    path.unlink()
+    os.mkfifo(path)
+    reader = RunReader(str(run))
+    assert set(reader.samples()["entry"].to_pylist()) == {"x_8.pt"}
+    assert [p.path for p in reader.problems] == ["evals/x_7.pt.1.samples.parquet"]
 
 
 def test_more_samples_than_fit_are_refused_with_the_way_out(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ class Looker:
         self._known: dict[str, bool] = {}
         self._swept: set[str] = set()
         self._asked: Latch | None = None
+        self._hangs: Latch | None = None
 
     def look(self, folder: SessionFolder, unit: Store, need: int) -> Room:
         """Look; what could not be told within ``ANSWER_WAIT`` seconds is an error. Never raises ``OSError``.
@@ -59,7 +60,10 @@ class Looker:
         ``need``: bytes that are about to be written; what killed processes left is removed where less is free, and at
         the first look.
         """
-        if self._asked is not None and not self._asked.is_set:
+        before = self._asked
+        # That of another thread is waited for, unless one waited in vain already.
+        if before is not None and not before.is_set and (before is self._hangs or not before.wait(ANSWER_WAIT)):
+            self._hangs = before
             return Room(error=f"{folder.directory} or {unit.root} still does not answer")
         done, answer = Latch(), list[Room]()
 
@@ -76,6 +80,7 @@ class Looker:
         self._asked = done
         threading.Thread(target=work, name="fsrun-snapshot-look", daemon=True).start()
         if not done.wait(ANSWER_WAIT):
+            self._hangs = done
             return Room(error=f"{folder.directory} or {unit.root} did not answer within {ANSWER_WAIT:g} s")
         return answer[0]
 
