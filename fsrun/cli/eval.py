@@ -169,7 +169,7 @@ def _find(run: str, root: str | None, wait: float | None) -> str:
 
 def _serve(path: str, place: evalplace.Place, evaluator: Evaluator, options: dict[str, Any]) -> int:
     """Join the run and evaluate entry after entry."""
-    from fsrun.core.order import linger_time
+    from fsrun.core.order import Waiting, linger_time
     from fsrun.core.timing import FAST_POLL, POLL_INTERVAL, Timing
     from fsrun.run.create import choose_timeout
     from fsrun.run.entries import Evaluation
@@ -198,9 +198,15 @@ def _serve(path: str, place: evalplace.Place, evaluator: Evaluator, options: dic
         if isinstance(entries, Evaluation):
             entries.on_wait = lambda waits: say(_waiting(f"{run.project}/{run.id}", waits, linger))
             entries.on_skip = lambda waiting, reason: say(f"{_named(waiting)}: skipped: {clean(reason)}")
+        took = False
         for entry in entries:
+            took = True
+            if place.kind in ("engines", "fleet"):
+                say(f"{_named(Waiting(entry.name, entry.attempt, entry.step))}: begins")
             _evaluate(run, entry, evaluator, config, options["keep_samples"])
         failed = run.failed_entries()
+    if not took and not failed:
+        say("nothing was waiting to be evaluated")
     if failed:
         names = ", ".join(clean(name) for name in failed[:5])
         say(f"{len(failed)} in failed/: {names}{' ...' if len(failed) > 5 else ''} (fsrun retry puts them back)")
@@ -225,6 +231,7 @@ def _waiting(run: str, waits: Waits, linger: float) -> str:
 def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, Any], keep: int | None) -> None:
     """Evaluate one entry and say how it ended, in one line."""
     from fsrun.adapters.evaluation import EvaluationError, Request, SkipEvaluation, kept
+    from fsrun.core import layout
     from fsrun.core.order import Waiting
 
     request = Request(entry.path, entry.name, entry.step, entry.attempt, str(run.path), config)
@@ -238,8 +245,10 @@ def _evaluate(run: Run, entry: Entry, evaluator: Evaluator, config: dict[str, An
             entry.skip(str(skip))
             say(f"{where}: skipped: {clean(skip)}")
         except EvaluationError as error:
+            record = layout.join(layout.EVALS, layout.outcome_name(entry.name, entry.attempt))
             entry.fail(error.reason, error.error, samples=kept(error.samples, keep))
-            say(f"{where}: failed: {clean(error.reason)}")
+            traced = f" (traceback: {clean(record)})" if (error.error or {}).get("traceback") else ""
+            say(f"{where}: failed: {clean(error.reason)}{traced}")
         except UsageError as error:
             entry.give_back(str(error))
             refused = error
