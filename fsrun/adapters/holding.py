@@ -8,6 +8,10 @@ training. Leaves to others: the evaluation itself, by an ``fsrun eval RUN --rout
 A marker stands for the weights that the engines hold. Its own hidden file in the run folder stays for as long as the
 pause: an evaluator that no longer finds it drops what it measured, since rollouts have gone on.
 
+All that touches the run folder is done aside, in a thread: where the folder hangs, rollouts go on at the limit all the
+same. A marker that was not handed over by then never is, and its file goes once the folder answers again. Where another
+machine still sees the folder, its evaluator takes rollouts to be held until then: a warning names the file.
+
 protocol.md: 5 (hand-over and outcomes).
 """
 
@@ -16,20 +20,23 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import orjson
 
-from fsrun.adapters.hooks import Hook, Steps, drive, drive_async
+from fsrun.adapters.aside import Aside, Unanswered
+from fsrun.adapters.hooks import Hook, Steps, Whole, drive, drive_async
 from fsrun.adapters.http import base_url
 from fsrun.adapters.tether import EvaluatorProcess
 from fsrun.core import layout
 from fsrun.core.errors import FsrunError, UsageError
 from fsrun.core.ids import MAIN
+from fsrun.core.sessions import Chain
 from fsrun.core.states import OutcomeState, Place, destination
 from fsrun.core.values import as_step, fault_of
 from fsrun.disk.fs import LocalFileSystem
@@ -42,6 +49,7 @@ from fsrun.run.notices import Notices
 if TYPE_CHECKING:
     from fsrun.run.run import Run
 
+T = TypeVar("T")
 LIMIT = 1800.0
 """The longest that rollouts are held, in seconds."""
 TAKEN = 60.0
@@ -56,6 +64,10 @@ _MARK = b'{"fsrun":"marker"'
 _POLLS = (0.02, 0.1)
 _LONGEST_POLL = 5.0
 _ENDING = 30.0
+_REMOVAL = 2.0
+"""Seconds that rollouts wait for their marker's file to go, after an evaluation that the folder answered."""
+_INTERRUPTS = 2
+"""How often ``resume`` may be interrupted: one that hangs must not keep a program that is to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,18 @@ class Held:
     pause_s: float = 0.0
     """Seconds that training stood still: until after ``resume()``, the wait for an evaluator to start included."""
     resumed: bool = True
+
+
+@dataclass(slots=True)
+class _Sign:
+    """The file that says that rollouts are held."""
+
+    path: str | None = None
+    over: bool = False
+    """Whether they have gone on."""
+
+    def remove(self) -> None:
+        _remove(self.path)
 
 
 class PausedEvaluation:
@@ -115,6 +139,7 @@ class PausedEvaluation:
         self._busy = threading.Lock()
         self._evaluator: EvaluatorProcess | None = None
         self._joined = False
+        self._aside: Aside | None = None
         place = _place(router, engines)
         if not place and (prompt_data or config or arguments):
             raise UsageError("prompt_data, config and arguments are for the evaluator that router= or engines= starts")
@@ -149,7 +174,7 @@ class PausedEvaluation:
 
     async def evaluate_async(self, step: int, weight_version: str | None = None) -> Held:
         """As ``evaluate``, for a trainer that runs in an event loop: hooks are awaited there and the loop goes on."""
-        return await drive_async(self._steps(step, weight_version))
+        return await drive_async(self._steps(step, weight_version), self._warn)
 
     def close(self) -> None:
         """End the evaluator that was started here: it finishes what waits after ``finish_queue``. Never raises."""
@@ -173,17 +198,28 @@ class PausedEvaluation:
             return Held(number or 0, reason=why if number is not None else f"{step!r} is no step")
         try:
             started = time.monotonic()
-            joined = yield from self._until_joined(started)
             if self._stuck:
                 yield from self._let_go()
-            if not joined:
-                lasted = self._stood_still(number, started)
-                why = f"the evaluator that was started here had not joined the run after {lasted:.0f} s"
-                self._warn(f"step {number} has no evaluation: {why}")
-                return Held(number, reason=why, pause_s=lasted, resumed=not self._stuck)
+            if self._aside is not None and not self._aside.answers:
+                return self._in_vain(number, started, f"{self._run.path} still does not answer")
+            try:
+                self._aside = Aside()
+            except RuntimeError as error:
+                return self._in_vain(number, started, fault_of(error))
+            if not (yield from self._until_joined(started)):
+                why = "the evaluator that was started here had not joined the run after"
+                return self._in_vain(number, started, f"{why} {time.monotonic() - started:.0f} s")
             return (yield from self._hold(number, weight_version, started))
         finally:
+            if self._aside is not None:
+                self._aside.end()
             self._busy.release()
+
+    def _in_vain(self, step: int, started: float, why: str) -> Held:
+        """Rollouts are not held: there would be no evaluation."""
+        lasted = self._stood_still(step, started)
+        self._warn(f"step {step} has no evaluation: {why}")
+        return Held(step, reason=why, pause_s=lasted, resumed=not self._stuck)
 
     def _stood_still(self, step: int, started: float) -> float:
         """Log for how long training stood still until now."""
@@ -193,54 +229,82 @@ class PausedEvaluation:
         return lasted
 
     def _hold(self, step: int, weight_version: str | None, started: float) -> Steps[Held]:
-        marker: str | None = None
-        found = Held(step)
+        found, sign = Held(step), _Sign()
         try:
             try:
                 yield self._pause
             except Exception as error:  # noqa: BLE001 - the point fails, training goes on
                 # Whether rollouts are held is not known now: an evaluator must not measure them.
                 found = Held(step, reason=f"pause() raised {fault_of(error)}")
-                self._hand_over(step, weight_version, found.reason)
+                yield from self._ask(partial(self._hand_over, sign, step, weight_version, found.reason), started)
             else:
-                marker, entry = self._hand_over(step, weight_version, None)
+                entry = yield from self._ask(partial(self._hand_over, sign, step, weight_version, None), started)
                 found = yield from self._outcome(step, entry, started)
+        except Unanswered:
+            why = f"{self._run.path} did not answer for {time.monotonic() - started:.0f} s"
+            found = Held(step, reason=f"{found.reason}; {why}" if found.reason else why)
         except Exception as error:  # noqa: BLE001 - as above; what leaves this block is meant to end the program
             found = Held(step, reason=f"it could not be handed over or waited for: {fault_of(error)}")
         finally:
-            # First the file, then the rollouts: who finds it after an answer knows that none had gone on.
-            _remove(marker)
-            yield from self._let_go()
+            try:
+                # First the file, then the rollouts: who finds it after an answer knows that none had gone on.
+                yield from self._remove(sign)
+            finally:
+                yield from self._let_go()
             pause_s = self._stood_still(step, started)
         if found.reason is not None:
             self._warn(f"step {step} has no evaluation: {found.reason}")
         return Held(step, found.entry, found.state, found.scores, found.reason, pause_s, not self._stuck)
 
-    def _let_go(self) -> Generator[Hook | float, None, None]:
-        """Call ``resume`` until it returns; said loudly where it does not."""
-        for wait in (*RESUME_PAUSES, None):
-            try:
-                yield self._resume
-            except Exception as error:  # noqa: BLE001 - the training goes on
-                self._stuck = True
-                if wait is None:
-                    self._warn(
-                        f"ROLLOUTS MAY STILL BE PAUSED: resume() raised {len(RESUME_PAUSES) + 1} times, at last "
-                        f"{fault_of(error)}; it is called again at the next evaluation"
-                    )
-                    return
-                yield wait
-            except BaseException:
-                # An interrupt amid resume(): once more, then it goes on its way.
-                self._stuck = True
-                yield self._resume
-                self._stuck = False
-                raise
-            else:
-                self._stuck = False
-                return
+    def _ask(self, work: Callable[[], T], started: float, until: float | None = None) -> Steps[T]:
+        """Have something done aside, within the limit and within the time in which an evaluator must have begun."""
+        assert self._aside is not None
+        soon = time.monotonic() + self._taken if until is None else until
+        return (yield from self._aside.ask(work, min(started + self._limit, soon)))
 
-    def _until_joined(self, started: float) -> Generator[Hook | float, None, bool]:
+    def _remove(self, sign: _Sign) -> Steps[None]:
+        """Take the file away, which is not waited for where the folder hangs already."""
+        assert self._aside is not None
+        sign.over, hung = True, not self._aside.answers
+        removal = self._aside.start(sign.remove)
+        try:
+            yield from removal.wait(time.monotonic() + (0.0 if hung else _REMOVAL))
+        except Unanswered:
+            self._warn(f"{self._run.path} does not answer: rollouts go on, and {sign.path or 'the marker'} goes later")
+
+    def _let_go(self) -> Steps[None]:
+        """Call ``resume`` until it returns; said loudly where it does not. An interrupt goes on its way after it."""
+        meant: BaseException | None = None
+        interrupts = 0
+        for calls, wait in enumerate((*RESUME_PAUSES, None), 1):
+            self._stuck = True
+            call = Whole(self._resume)
+            try:
+                yield call
+                self._stuck = False
+                meant = meant or call.cancelled
+                break
+            except Exception as error:  # noqa: BLE001 - the training goes on
+                fault: BaseException = error
+                meant = meant or call.cancelled
+            except BaseException as error:  # noqa: BLE001 - raised below
+                fault = meant = error
+                interrupts += 1
+            if wait is None or interrupts >= _INTERRUPTS:
+                self._warn(
+                    f"ROLLOUTS MAY STILL BE PAUSED: resume() raised {calls} times, at last "
+                    f"{fault_of(fault)}; it is called again at the next evaluation"
+                )
+                break
+            if not interrupts:
+                try:
+                    yield wait
+                except BaseException as error:  # noqa: BLE001 - once more, then it goes on its way
+                    meant = error
+        if meant is not None:
+            raise meant
+
+    def _until_joined(self, started: float) -> Steps[bool]:
         """Before the first pause: let the own evaluator start, which takes longer than many an evaluation.
 
         False: it runs and had not joined in time, so that rollouts would be held in vain.
@@ -251,7 +315,10 @@ class PausedEvaluation:
         while self._evaluator.ensure():
             began = time.monotonic()
             with suppress(OSError, FsrunError):
-                seen = chain.look(LocalFileSystem(), self._run.path, self._job)
+                try:
+                    seen = yield from self._ask(self._look_for_evaluator, started, deadline)
+                except Unanswered:
+                    return False
                 if seen.highest and not seen.closed:
                     self._joined = True
                     return True
@@ -261,42 +328,54 @@ class PausedEvaluation:
             yield min(deadline - now, between(_POLLS[1], now - began))
         return True
 
-    def _hand_over(self, step: int, version: str | None, failure: str | None) -> tuple[str | None, str | None]:
-        """Hand a marker over; returns its file, which is to stay while rollouts are held, and the entry's name."""
+    def _look_for_evaluator(self) -> Chain:
+        return chain.look(LocalFileSystem(), self._run.path, self._job)
+
+    def _hand_over(self, sign: _Sign, step: int, version: str | None, failure: str | None) -> str | None:
+        """Hand a marker over, aside; its file stays while rollouts are held. Returns the entry's name."""
         store = self._store()
-        path = store.temp(layout.FILES)
+        sign.path = path = store.temp(layout.FILES)
         marker = {"fsrun": "marker", "weight_version": version, "while": path, "reason": failure}
         store.fs.create(path, orjson.dumps(marker) + b"\n")
+        if sign.over:
+            return None
+        entry = self._run.enqueue(path, step=step, name=f"engines_step_{step}.json")
         if failure is not None:
-            entry = self._run.enqueue(path, step=step, name=f"engines_step_{step}.json")
-            _remove(path)
-            return None, entry
-        return path, self._run.enqueue(path, step=step, name=f"engines_step_{step}.json")
+            sign.remove()
+        return entry
 
     def _outcome(self, step: int, entry: str | None, started: float) -> Steps[Held]:
         """Wait for the outcome that no attempt follows, the evaluator's death, or the limit."""
         if entry is None:
             return Held(step, reason="it was not handed over in time")
-        taken, found = False, None
+        taken = False
         pause = _POLLS[0]
         handed = time.monotonic()
         while time.monotonic() - started < self._limit:
             began = time.monotonic()
+            # Before the look, which then sees what it left at its end.
+            alone = self._is_alone()
+            until = started + self._limit if taken else handed + self._taken + _POLLS[1]
+            found: Held | None = None
             with suppress(OSError, FsrunError):
-                found = self._final(step, entry)
-                if found is not None:
-                    return found
-                taken = taken or entry not in self._unit().names(layout.QUEUE)
-            if self._is_alone():
-                with suppress(OSError, FsrunError):
-                    found = self._final(step, entry)
-                return found or Held(step, entry, reason="no evaluator runs; see what it said at its end")
+                found, taken = yield from self._ask(partial(self._look, step, entry, taken), started, until)
+            if found is not None:
+                if self._evaluator is not None:
+                    self._evaluator.worked()
+                return found
+            if alone:
+                return Held(step, entry, reason="no evaluator runs; see what it said at its end")
             now = time.monotonic()
             if not taken and now - handed > self._taken:
                 return Held(step, entry, reason=f"no evaluator took it within {self._taken:g} s; is one running?")
             yield max(0.0, min(between(pause, now - began), self._limit - (now - started)))
             pause = min(pause * 1.2, _POLLS[1])
         return Held(step, entry, reason=f"it took longer than the limit of {self._limit:g} s")
+
+    def _look(self, step: int, entry: str, taken: bool) -> tuple[Held | None, bool]:
+        """The outcome, and whether an evaluator has taken the entry; aside."""
+        found = self._final(step, entry)
+        return found, taken or found is not None or entry not in self._unit().names(layout.QUEUE)
 
     def _is_alone(self) -> bool:
         """Whether the own evaluator is gone for good, and nobody is known to stand in for it."""
@@ -315,8 +394,6 @@ class PausedEvaluation:
         failed, lost = states.count(OutcomeState.FAILED.value), states.count(OutcomeState.LOST.value)
         if destination(OutcomeState(last.state), failed=failed, lost=lost, has_rule=False) is Place.WAITING:
             return None
-        if self._evaluator is not None:
-            self._evaluator.worked()
         done = last.state == OutcomeState.DONE.value
         reason = None if done else f"{last.state}: {last.reason}"
         return Held(step, entry, last.state, dict(last.scores), reason)

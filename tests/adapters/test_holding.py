@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 import time
@@ -14,10 +15,11 @@ from typing import Any
 import pytest
 
 import fsrun
-from fsrun.adapters import holding
+from fsrun.adapters import holding, hooks
 from fsrun.adapters.holding import Held, PausedEvaluation, between
 from fsrun.core.errors import UsageError
 from fsrun.core.sessions import Chain
+from fsrun.disk.fs import LocalFileSystem
 from fsrun.run.entry import Entry
 from fsrun.run.run import Run
 
@@ -375,7 +377,9 @@ class TestFaults:
         with fsrun.init("held", run_id="r", root=tmp_path, timeout=5, capture=False, ranks="alone") as run:
             left = Path(run.path, "files", ".main.1.0badcafe.tmp")
             other = Path(run.path, "files", ".main.1.0badbeef.tmp")
-            path, _ = PausedEvaluation(run)._hand_over(1, None, None)
+            sign = holding._Sign()
+            PausedEvaluation(run)._hand_over(sign, 1, None, None)
+            path = sign.path
             assert path is not None
             names = {Path(path).parent}
         assert names == {left.parent}
@@ -404,6 +408,212 @@ def test_arguments_that_cannot_work_are_refused_at_once(run: Run, arguments: dic
     with pytest.raises(UsageError) as refused:
         PausedEvaluation(run, **arguments)
     assert says in str(refused.value)
+
+
+class TestAFolderThatHangs:
+    @pytest.fixture
+    def thaw(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+        """Until it is set, no file is made."""
+        event = threading.Event()
+
+        class Frozen(LocalFileSystem):
+            def create(self, path: str, data: bytes) -> None:
+                assert event.wait(PATIENCE)
+                super().create(path, data)
+
+        monkeypatch.setattr(holding, "LocalFileSystem", Frozen)
+        yield event
+        event.set()
+
+    def test_rollouts_go_on_at_the_limit_and_the_next_evaluation_does_not_hold_them(
+        self, run: Run, rollouts: Rollouts, thaw: threading.Event, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        evaluation = PausedEvaluation(run, pause=rollouts.pause, resume=rollouts.resume, limit=0.2)
+        held = evaluation.evaluate(1)
+        assert not thaw.is_set()
+        assert rollouts.calls == ["pause", "resume"]
+        assert f"{run.path} did not answer" in str(held.reason)
+        assert "rollouts go on, and" in caplog.text
+        second = evaluation.evaluate(2)
+        assert rollouts.calls == ["pause", "resume"], "it is not paused in vain"
+        assert second.reason == f"{run.path} still does not answer"
+        thaw.set()
+        aside = evaluation._aside
+        assert aside is not None
+        aside.thread.join(PATIENCE)
+        assert list(Path(run.path, "files").glob(".main*")) == [], "the marker's file goes when it can"
+        assert list(Path(run.path, "queue").glob("engines*")) == [], "what comes too late is not handed over"
+        with evaluator(run):
+            assert evaluation.evaluate(3).state == "done"
+
+    def test_one_that_hangs_at_the_end_does_not_hold_them(
+        self, run: Run, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        thaw = threading.Event()
+
+        def remove(path: str | None) -> None:
+            assert thaw.wait(PATIENCE)
+
+        monkeypatch.setattr(holding, "_remove", remove)
+        monkeypatch.setattr(holding, "_REMOVAL", 0.1)
+        with evaluator(run):
+            held = PausedEvaluation(run, pause=rollouts.pause, resume=rollouts.resume).evaluate(1)
+            assert not thaw.is_set()
+            thaw.set()
+        assert held.state == "done"
+        assert rollouts.calls == ["pause", "resume"]
+
+
+class TestWhatEndsAProgram:
+    @pytest.fixture(autouse=True)
+    def _quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(holding, "RESUME_PAUSES", (0.0, 0.0))
+
+    @pytest.mark.parametrize("drops", [False, True])
+    @pytest.mark.parametrize("later", [False, True])
+    def test_a_coroutine_that_is_closed_or_dropped_resumes(
+        self, run: Run, rollouts: Rollouts, later: bool, drops: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        evaluation = PausedEvaluation(
+            run, pause=rollouts.pause, resume=rollouts.resume_later if later else rollouts.resume
+        )
+        coroutine = evaluation.evaluate_async(1)
+
+        async def train() -> None:
+            coroutine.send(None)  # to its first wait, in which rollouts are held
+
+        asyncio.run(train())
+        assert rollouts.calls == ["pause"]
+        if drops:
+            del coroutine
+            gc.collect()
+        else:
+            coroutine.close()
+        assert rollouts.calls == ["pause", "resume"]
+        assert ("a thread with a loop of its own" in caplog.text) == later
+        assert "ROLLOUTS MAY" not in caplog.text
+        with evaluator(run):
+            assert evaluation.evaluate(2).state == "done", "it holds nothing for good"
+
+    @pytest.mark.parametrize("ends", [GeneratorExit, SystemExit, asyncio.CancelledError])
+    @pytest.mark.parametrize("in_loop", [False, True])
+    def test_a_pause_that_ends_the_program_resumes_first(
+        self, run: Run, rollouts: Rollouts, ends: type[BaseException], in_loop: bool
+    ) -> None:
+        def pause() -> None:
+            raise ends
+
+        evaluation = PausedEvaluation(run, pause=pause, resume=rollouts.resume)
+
+        async def train() -> None:
+            await evaluation.evaluate_async(1)
+
+        with pytest.raises(ends):
+            asyncio.run(train()) if in_loop else evaluation.evaluate(1)
+        assert rollouts.calls == ["resume"]
+
+    def test_an_interrupt_between_two_calls_of_resume_calls_it_again_first(
+        self, run: Run, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = time.sleep
+
+        def sleep(seconds: float) -> None:
+            if seconds == 7.0:
+                raise KeyboardInterrupt
+            real(seconds)
+
+        def resume() -> None:
+            rollouts.resume()
+            if len(rollouts.calls) == 1:
+                raise TimeoutError("busy")
+
+        monkeypatch.setattr(holding, "RESUME_PAUSES", (7.0,))
+        with evaluator(run):
+            monkeypatch.setattr(hooks.time, "sleep", sleep)
+            with pytest.raises(KeyboardInterrupt):
+                PausedEvaluation(run, resume=resume).evaluate(1)
+            monkeypatch.undo()
+        assert rollouts.calls == ["resume", "resume"]
+
+    def test_what_resume_raises_after_an_interrupt_does_not_replace_it(
+        self, run: Run, rollouts: Rollouts, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def resume() -> None:
+            rollouts.resume()
+            raise KeyboardInterrupt if len(rollouts.calls) == 1 else ValueError("no engine")
+
+        with evaluator(run):
+            with pytest.raises(KeyboardInterrupt):
+                PausedEvaluation(run, resume=resume).evaluate(1)
+        assert rollouts.calls == ["resume"] * 3
+        assert "ROLLOUTS MAY STILL BE PAUSED" in caplog.text
+        assert "no engine" in caplog.text
+
+    def test_a_resume_that_hangs_is_left_after_a_second_interrupt(
+        self, run: Run, rollouts: Rollouts, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def resume() -> None:
+            rollouts.resume()
+            raise KeyboardInterrupt
+
+        with evaluator(run):
+            with pytest.raises(KeyboardInterrupt):
+                PausedEvaluation(run, resume=resume).evaluate(1)
+        assert rollouts.calls == ["resume", "resume"]
+        assert "ROLLOUTS MAY STILL BE PAUSED" in caplog.text
+
+    def test_a_task_that_is_cancelled_again_and_again_resumes_to_the_end_and_once(
+        self, run: Run, rollouts: Rollouts
+    ) -> None:
+        async def train() -> None:
+            began, may_end = asyncio.Event(), asyncio.Event()
+
+            async def resume() -> None:
+                rollouts.calls.append("begins")
+                began.set()
+                await may_end.wait()
+                rollouts.resume()
+
+            evaluation = PausedEvaluation(run, pause=rollouts.pause, resume=resume)
+            waiting = asyncio.create_task(evaluation.evaluate_async(1))
+            while rollouts.calls != ["pause"]:
+                await asyncio.sleep(0.001)
+            waiting.cancel()
+            await began.wait()
+            for _ in range(3):
+                waiting.cancel()
+                await asyncio.sleep(0)
+            may_end.set()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+        asyncio.run(train())
+        assert rollouts.calls == ["pause", "begins", "resume"]
+
+    def test_a_resume_that_does_not_end_holds_a_cancelled_task_for_a_while_only(
+        self, run: Run, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(hooks, "FINISHING", 0.0)
+
+        async def train() -> None:
+            began = asyncio.Event()
+
+            async def resume() -> None:
+                began.set()
+                await asyncio.Event().wait()
+
+            waiting = asyncio.create_task(PausedEvaluation(run, resume=resume).evaluate_async(1))
+            with evaluator(run):
+                while not began.is_set():
+                    await asyncio.sleep(0.001)
+            while not waiting.done():
+                waiting.cancel()
+                await asyncio.sleep(0.001)
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+        asyncio.run(train())
+        assert "ROLLOUTS MAY STILL BE PAUSED" in caplog.text
 
 
 class TestAnEvaluatorThatIsSlow:
