@@ -274,6 +274,27 @@ def test_media_are_given_by_tag_and_thinned_where_they_are_many(viewer: Viewer, 
     assert [one["tag"] for one in ask(viewer, "/media?tag=u")["media"]] == ["u"]
 
 
+def test_an_artifact_has_its_files_with_digests_in_pages(viewer: Viewer, run: RunFolder) -> None:
+    names = [f"f{number}" for number in range(5)]
+    folder = "artifacts/model/v0"
+    files = [{"name": name, "size": 1} for name in names]
+    run.write(f"{folder}/manifest.json", {"protocol": "1.0", "files": files})
+    run.write(f"{folder}/SHA256SUMS", "".join(f"{'a' * 64}  files/{name}\n" for name in names[:4]))
+    base = {"time": 1.0, "name": "model", "version": 0, "count": 5, "size": 5}
+    index(run, "artifacts", base | {"path": f"{folder}/files", "manifest": f"{folder}/manifest.json"})
+    assert [(one["name"], one["path"]) for one in ask(viewer, "/artifacts")["artifacts"]] == [
+        ("model", f"{folder}/files")
+    ]
+    found = ask(viewer, "/artifacts?name=model&version=0&offset=3&limit=9")
+    assert [(one["name"], one["path"]) for one in found["files"]] == [
+        ("f3", f"{folder}/files/f3"),
+        ("f4", f"{folder}/files/f4"),
+    ]
+    assert found["total"] == 5
+    run.write(f"{folder}/manifest.json", "{")
+    assert set(ask(viewer, "/artifacts?name=model&version=0", 422)) == {"error"}
+
+
 def test_an_environment_is_that_of_a_job_and_session(viewer: Viewer, run: RunFolder) -> None:
     assert ask(viewer, "/environment") == {"environment": {}}
     run.write("files/main.1.environment.json", {"protocol": "1.0", "command": ["python", "train.py"]})

@@ -23,7 +23,7 @@ export class Terminal {
     for (const [part, look] of this._parts(cut ? text.slice(0, MOST_LINE) : text)) {
       row.append(look ? h("span", { class: look }, part) : part);
     }
-    if (cut) row.append(h("span", { class: "console-cut" }, ` … ${text.length - MOST_LINE} more characters`));
+    if (cut) row.append(h("span", { class: "console-cut" }, ` … ${(text.length - MOST_LINE).toLocaleString("en-US")} more characters`));
     if (!row.firstChild) row.append("\u200b");
     return row;
   }
@@ -139,11 +139,7 @@ function joined(cells) {
   return parts.map(([text, look]) => [shown(text), look]);
 }
 
-/** With characters that are not seen, or that turn text, as pictures of them. */
+/** With characters that are not seen, or that turn text, by their numbers. */
 function shown(text) {
-  return text.replace(UNSEEN, (one) => {
-    const code = one.codePointAt(0);
-    if (code < 32) return String.fromCodePoint(0x2400 + code);
-    return code === 127 ? "\u2421" : `<${code.toString(16).toUpperCase().padStart(4, "0")}>`;
-  });
+  return text.replace(UNSEEN, (one) => `<${one.codePointAt(0).toString(16).toUpperCase().padStart(2, "0")}>`);
 }

@@ -110,7 +110,9 @@ class Console {
       const piece = await this._ask({ offset, limit: PIECE });
       if (mine !== this.turn) return;
       this.lines.replaceChildren();
+      this.blocks = [];
       this.terminal = new Terminal();
+      this.open = null;
       this.first = piece.offset;
       this._tell(piece);
       this._append(piece, mark);
@@ -194,12 +196,16 @@ class Console {
     if (mine !== this.turn || piece.offset >= this.first) return;
     const terminal = new Terminal();
     const texts = piece.text.split("\n");
-    const rest = texts.pop();
-    const rows = texts.map((text) => terminal.line(text));
-    if (rest) rows.push(terminal.line(rest));
+    if (texts.at(-1) === "") texts.pop();
+    const block = h(
+      "div",
+      null,
+      texts.map((text) => terminal.line(text)),
+    );
     const height = this.screen.scrollHeight;
     this.first = piece.offset;
-    this.lines.prepend(...rows);
+    this.blocks.unshift({ element: block, first: piece.offset, next: piece.next });
+    this.lines.prepend(block);
     this.screen.scrollTop += this.screen.scrollHeight - height;
     this._following(false);
     this._trim("last");
@@ -218,61 +224,52 @@ class Console {
 
   /** Lines of a piece; a last one without an end is written anew when more of it comes. */
   _append(piece, mark = null) {
-    let text = piece.text;
-    if (this.open) {
-      text = this.open.text + text;
-      this.open.row.remove();
-      this.terminal.style = this.open.style;
+    const texts = piece.text.split("\n");
+    if (this.open && piece.text) {
+      const { row, style, text } = this.open;
+      this.terminal.style = style;
+      const whole = this.terminal.line(text + texts.shift());
+      row.replaceWith(whole);
+      this.open = texts.length ? null : { row: whole, style, text: text + piece.text };
     }
-    this.open = null;
-    const texts = text.split("\n");
     const rest = texts.pop();
-    const rows = texts.map((one) => this._row(one));
+    const rows = texts.map((one) => this.terminal.line(one));
     if (rest) {
       const style = { ...this.terminal.style };
-      const row = this._row(rest);
+      const row = this.terminal.line(rest);
       rows.push(row);
-      if (rest.length < PIECE) this.open = { text: rest, row, style };
+      this.open = { row, style, text: rest };
     }
+    // A line without an end is not gathered for ever.
+    if (this.open && this.open.text.length >= PIECE) this.open = null;
     if (mark !== null && rows[0]) rows[0].classList.add("is-found");
-    this.lines.append(...rows);
+    const block = h("div", null, rows);
+    this.blocks.push({ element: block, first: piece.offset, next: piece.next });
+    this.lines.append(block);
     this.next = piece.next;
     this._place();
   }
 
-  _row(text) {
-    const row = this.terminal.line(text);
-    row.length8 = new TextEncoder().encode(text).length + 1;
-    return row;
-  }
-
-  /** Only so many lines stay in the page. What is cut off is read again when one comes back to it. */
+  /** Only so many lines stay in the page; whole pieces go, and are read again when one comes back to them. */
   _trim(end) {
-    const many = this.lines.childElementCount - MOST_LINES;
-    if (many <= 0) return false;
+    let many = this.blocks.reduce((sum, one) => sum + one.element.childElementCount, 0);
+    const before = this.blocks.length;
+    while (this.blocks.length > 1) {
+      const one = end === "first" ? this.blocks[0] : this.blocks.at(-1);
+      many -= one.element.childElementCount;
+      if (many < MOST_LINES) break;
+      one.element.remove();
+      if (end === "first") this.blocks.shift();
+      else this.blocks.pop();
+    }
+    if (this.blocks.length === before) return false;
+    this.first = this.blocks[0].first;
+    this.next = this.blocks.at(-1).next;
     if (end === "last") {
-      // The pieces behind are read again from where they began to be cut.
-      this._cutTail(many);
-    } else {
-      let cut = 0;
-      for (let left = many; left > 0; left -= 1) {
-        cut += this.lines.firstChild.length8 ?? 0;
-        this.lines.firstChild.remove();
-      }
-      this.first = Math.min(this.next, this.first + cut);
+      this.open = null;
+      this.terminal = new Terminal();
     }
     return true;
-  }
-
-  _cutTail(many) {
-    let cut = 0;
-    for (let left = many; left > 0; left -= 1) {
-      cut += this.lines.lastChild.length8 ?? 0;
-      this.lines.lastChild.remove();
-    }
-    this.open = null;
-    this.next = Math.max(this.first, this.next - cut);
-    this.terminal = new Terminal();
   }
 
   _tell(piece) {
@@ -286,7 +283,7 @@ class Console {
     this.jobs.hidden = this.jobs.options.length < 2;
     this.keep.hidden = !piece.path;
     if (piece.path) this.keep.setAttribute("href", `${fileAddress(this.run, piece.path)}?download`);
-    if (piece.session === null && !this.lines.childElementCount)
+    if (piece.session === null && !this.lines.querySelector(".console-line"))
       replace(this.lines, h("p", { class: "console-none" }, "Nothing was printed, or the console was not recorded."));
     else this.lines.querySelector(".console-none")?.remove();
     this.done = piece.done;

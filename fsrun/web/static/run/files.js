@@ -9,12 +9,14 @@ import { pager, say } from "./pages.js";
 const SIZE = 1000;
 
 export function mount(container, { run, params }) {
-  const path = (params.get("path") ?? "").replace(/^\/+|\/+$/g, "");
+  let path = (params.get("path") ?? "").replace(/^\/+|\/+$/g, "");
+  // What was named may be a file: then its folder is shown, and the file is marked.
+  let marked = null;
   const control = new AbortController();
   const body = h("div");
   const pages = pager(SIZE, (offset) => ask(offset));
   const open = (inside) => toRun(run, "files", { path: inside });
-  const parts = path.split("/").filter(Boolean);
+  let parts = path.split("/").filter(Boolean);
   const trail = [
     h("a", { href: open("") }, run.slice(run.indexOf("/") + 1)),
     ...parts.flatMap((name, at) => [
@@ -40,14 +42,22 @@ export function mount(container, { run, params }) {
       const answer = await get(about(run, "/files", query), { signal: control.signal });
       pages.show({ offset: answer.offset, rows: answer.files.length, total: answer.total });
       pages.hidden = answer.total <= SIZE;
-      if (answer.total || path) replace(body, table(answer));
+      const missing = marked !== null && !answer.files.some((one) => one.path === marked);
+      if (answer.total || path)
+        replace(body, missing && h("p", { class: "content-none" }, `There is no ${marked} here.`), table(answer));
       else say(body, "This folder is empty.");
     } catch (error) {
       if (error.name === "AbortError") return;
-      // Where a file was named, the folder that holds it is shown.
+      if (error.status === 404 && path && marked === null) {
+        marked = path;
+        parts = parts.slice(0, -1);
+        path = parts.join("/");
+        await ask(0);
+        return;
+      }
+      pages.hidden = true;
       say(body, error.message, true);
-      if (path)
-        body.append(h("p", { class: "content-none" }, h("a", { href: open(parts.slice(0, -1).join("/")) }, "The folder above")));
+      if (path) body.append(h("p", { class: "content-none" }, h("a", { href: open("") }, "The folder of the run")));
     }
   }
 
@@ -93,7 +103,7 @@ export function mount(container, { run, params }) {
           : h("span", null, one.name);
     return h(
       "tr",
-      null,
+      { class: one.path === marked && "is-chosen" },
       h("td", { class: "mono" }, name, one.link && h("span", { class: "faint" }, ` → ${one.link}`), odd(one)),
       h("td", { class: "is-number", title: one.size === null ? null : `${count(one.size)} bytes` }, one.kind === "file" ? bytes(one.size) : ""),
       h("td", { class: "number" }, changed),
