@@ -307,7 +307,7 @@ def test_it_says_what_it_waits_for_and_how_long(case: Case) -> None:
         case.run.end("main", 1, "crashed", reason="expired")
         assert process.stdout.readline() == "main of speech/big crashed; waiting up to 8 s for it to come back\n"
         result = ended(process)
-    assert (result.code, result.out) == (0, "")
+    assert (result.code, result.out) == (0, "nothing was waiting to be evaluated\n")
     assert result.err == "fsrun: --linger is less than 4 timeouts of 2 s; it is taken as 8 s\n"
 
 
