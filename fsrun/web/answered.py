@@ -107,7 +107,7 @@ def _pick(files: list[SamplesFile], query: Query, entry: str, attempt: str) -> S
 def _column(table: pyarrow.Table, name: str) -> list[Any]:
     if table.column_names.count(name) != 1:
         return [None] * table.num_rows
-    return list(table[name].to_pylist())
+    return cells.values_of(table[name], _CELL)
 
 
 def _right(table: pyarrow.Table) -> list[bool]:
@@ -121,13 +121,14 @@ def _is_full(score: Any) -> bool:
 
 
 def _keys(table: pyarrow.Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(_column(table, name) for name in KEY), strict=True))
+    columns = ([one if isinstance(one, int) else str(one) for one in _column(table, name)] for name in KEY)
+    return list(zip(*columns, strict=True))
 
 
 def _chosen(table: pyarrow.Table, beside: pyarrow.Table | None, name: str | None, only: str) -> list[int]:
     """Places of the rows that are wanted. ``changed``: right in one of both entries and not in the other."""
     sets, right = _column(table, "set"), _right(table)
-    keep = [name is None or one == name for one in sets]
+    keep = [name is None or str(one) == name for one in sets]
     if only == "wrong":
         keep = [kept and not good for kept, good in zip(keep, right, strict=True)]
     elif only == "changed":

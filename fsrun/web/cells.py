@@ -102,11 +102,12 @@ def take(table: pyarrow.Table, places: list[int]) -> pyarrow.Table:
 
 def rows_of(data: pyarrow.Table | pyarrow.RecordBatch, most: int) -> list[list[Any]]:
     """Rows as lists of cells, of ``COLUMNS`` columns at most; texts of ``most`` characters at most."""
-    columns = [_values(column, most) for column in data.columns[:COLUMNS]]
+    columns = [values_of(column, most) for column in data.columns[:COLUMNS]]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _values(column: Any, most: int) -> list[Any]:
+def values_of(column: Any, most: int) -> list[Any]:
+    """The cells of a column, also of one that holds what it should not, such as text that is none."""
     try:
         values = column.to_pylist()
     except (ValueError, ArithmeticError):  # such as a time that no calendar has

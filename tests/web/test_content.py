@@ -188,6 +188,16 @@ def test_samples_other_than_their_outcome_names_are_not_shown(viewer: Viewer, ru
     assert set(ask(viewer, "/samples?entry=nothing", 404)) == {"error"}
 
 
+def test_columns_that_hold_what_they_should_not_are_shown_as_text(viewer: Viewer, run: RunFolder) -> None:
+    torn = pa.array([b"\xff", b"ok"], pa.binary()).view(pa.string())
+    data = parquet(pa.table({"set": [{"a": 1}, {"a": 2}], "row": ["x", "y"], "correct": [3, 0], "answer": torn}))
+    run.write("evals/s1.1.samples.parquet", data)
+    run.outcome("s1", step=1, samples={"rows": 2, "size": len(data)})
+    found = ask(viewer, "/samples?entry=s1&beside=s1&only=all")
+    assert (found["total"], len(found["rows"]), len(found["beside"]["rows"])) == (2, 2, 2)
+    assert found["rows"][1][3] == "ok"
+
+
 def test_a_run_without_samples_has_none(viewer: Viewer, run: RunFolder) -> None:
     assert ask(viewer, "/samples")["rows"] == []
 

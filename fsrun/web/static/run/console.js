@@ -70,6 +70,8 @@ class Console {
         this.screen,
       ),
     );
+    this.resized = new ResizeObserver(() => this.following && this._bottom());
+    this.resized.observe(this.screen);
     this.screen.addEventListener("scroll", () => this._scrolled(), { passive: true });
     this.unbind = bind(
       [
@@ -85,6 +87,7 @@ class Console {
 
   close() {
     this.control.abort();
+    this.resized.disconnect();
     this.stop();
     this.unbind();
   }

@@ -52,21 +52,18 @@ class SamplesView {
     this.told = h("span", { class: "faint number" });
     this.body = h("div", { class: "samples" });
     this.notes = h("div");
-    container.append(
-      h(
-        "div",
-        { class: "content-bar is-stuck" },
-        this.entries,
-        this.sets,
-        this.only,
-        h("span", { class: "labelled faint" }, "beside", this.beside),
-        this.told,
-        h("span", { class: "grow" }),
-        this.pager,
-      ),
-      this.notes,
-      this.body,
+    this.bar = h(
+      "div",
+      { class: "content-bar is-stuck", hidden: true },
+      this.entries,
+      this.sets,
+      this.only,
+      h("span", { class: "labelled faint" }, "beside", this.beside),
+      this.told,
+      h("span", { class: "grow" }),
+      this.pager,
     );
+    container.append(this.bar, this.notes, this.body);
     this.unbind = bind(
       [{ key: "w", does: "Wrong samples alone, or all", run: () => this._change({ only: this.chosen.only === "wrong" ? "all" : "wrong" }) }],
       "Samples",
@@ -108,6 +105,7 @@ class SamplesView {
     const name = (one) =>
       `${one.step === null ? "" : `step ${count(one.step)} · `}${one.entry}${one.attempt > 1 ? ` (${one.attempt})` : ""}${one.state === "done" ? "" : ` ${one.state}`}`;
     const pairs = [...answer.entries].reverse().map((one) => [JSON.stringify([one.entry, one.attempt]), name(one)]);
+    this.bar.hidden = !answer.entries.length;
     replace(this.notes, problems(answer.problems));
     this.entries.show(pairs, JSON.stringify([answer.entry, answer.attempt]));
     this.beside.show([["", "nothing"], ...pairs], this.chosen.beside ?? "");
