@@ -5,9 +5,7 @@ import { h } from "../dom.js";
 
 const MOST_LINE = 20_000;
 const SEQUENCE =
-  // eslint-disable-next-line no-control-regex
   /\x1b\[([0-?]*)[ -/]*([@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]|\x9b([0-?]*)[ -/]*([@-~])|\x1b/g;
-// eslint-disable-next-line no-control-regex
 const UNSEEN = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 /** Lines of a console as elements, one by one; colours go on from line to line. */
@@ -23,7 +21,10 @@ export class Terminal {
     for (const [part, look] of this._parts(cut ? text.slice(0, MOST_LINE) : text)) {
       row.append(look ? h("span", { class: look }, part) : part);
     }
-    if (cut) row.append(h("span", { class: "console-cut" }, ` … ${(text.length - MOST_LINE).toLocaleString("en-US")} more characters`));
+    if (cut)
+      row.append(
+        h("span", { class: "console-cut" }, ` … ${(text.length - MOST_LINE).toLocaleString("en-US")} more characters`),
+      );
     if (!row.firstChild) row.append("\u200b");
     return row;
   }
@@ -31,7 +32,6 @@ export class Terminal {
   /** A line as [text, classes] pairs. */
   _parts(text) {
     const whole = text.endsWith("\r") ? text.slice(0, -1) : text;
-    // eslint-disable-next-line no-control-regex
     if (!/[\x1b\x9b\r\b]/.test(whole)) return whole ? [[shown(whole), looks(this.style)]] : [];
     const cells = [];
     let at = 0;
@@ -76,7 +76,10 @@ function looks(style) {
 
 function changed(before, text) {
   let style = { ...before };
-  const numbers = text.replaceAll(":", ";").split(";").map((one) => (one === "" ? 0 : Number(one)));
+  const numbers = text
+    .replaceAll(":", ";")
+    .split(";")
+    .map((one) => (one === "" ? 0 : Number(one)));
   for (let at = 0; at < numbers.length; at += 1) {
     const one = numbers[at];
     if (one === 0) style = plain();

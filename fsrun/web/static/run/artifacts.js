@@ -49,7 +49,17 @@ export function mount(container, { run, params, watched }) {
     return h(
       "section",
       { class: "section panel" },
-      h("h2", null, name, " ", h("span", { class: "faint" }, [versions[0].type, plural(versions.length, "version")].filter(Boolean).join(", "))),
+      h(
+        "h2",
+        null,
+        name,
+        " ",
+        h(
+          "span",
+          { class: "faint" },
+          [versions[0].type, plural(versions.length, "version")].filter(Boolean).join(", "),
+        ),
+      ),
       h(
         "div",
         { class: "scroll-x" },
@@ -62,7 +72,9 @@ export function mount(container, { run, params, watched }) {
             h(
               "tr",
               null,
-              ["Version", "Step", "Files", "Size", "Logged", "By", "Where"].map((head) => h("th", { scope: "col" }, head)),
+              ["Version", "Step", "Files", "Size", "Logged", "By", "Where"].map((head) =>
+                h("th", { scope: "col" }, head),
+              ),
             ),
           ),
           h("tbody", null, versions.map(version)),
@@ -75,7 +87,15 @@ export function mount(container, { run, params, watched }) {
     const row = h(
       "tr",
       { class: isChosen(one) && "is-chosen" },
-      h("td", null, h("button", { type: "button", class: "as-link", title: "Its files", onclick: () => pick(one) }, `v${one.version}`)),
+      h(
+        "td",
+        null,
+        h(
+          "button",
+          { type: "button", class: "as-link", title: "Its files", onclick: () => pick(one) },
+          `v${one.version}`,
+        ),
+      ),
       h("td", { class: "number" }, count(one.step)),
       h("td", { class: "number" }, count(one.count)),
       h("td", { class: "number" }, bytes(one.size)),
@@ -84,7 +104,9 @@ export function mount(container, { run, params, watched }) {
       h(
         "td",
         { class: "mono" },
-        one.reference ? [h("span", { class: "faint" }, "refers to "), one.path] : h("a", { href: toRun(run, "files", { path: one.path }) }, one.path),
+        one.reference
+          ? [h("span", { class: "faint" }, "refers to "), one.path]
+          : h("a", { href: toRun(run, "files", { path: one.path }) }, one.path),
       ),
     );
     row.artifact = one;
@@ -155,7 +177,9 @@ export function mount(container, { run, params, watched }) {
 
   let many = null;
   const unlisten = watched.listen((state) => {
-    const now = (state.recorded ?? []).filter((one) => one.kind === "artifact").reduce((sum, one) => sum + one.count, 0);
+    const now = (state.recorded ?? [])
+      .filter((one) => one.kind === "artifact")
+      .reduce((sum, one) => sum + one.count, 0);
     if (many !== null && now !== many) ask();
     many = now;
   });

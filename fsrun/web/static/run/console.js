@@ -24,13 +24,22 @@ class Console {
     this.session = params.get("session") || null;
     this.control = new AbortController();
     this.turn = 0;
-    this.jobs = h("select", { class: "field", "aria-label": "Job", onchange: () => this._choose(this.jobs.value, null) });
+    this.jobs = h("select", {
+      class: "field",
+      "aria-label": "Job",
+      onchange: () => this._choose(this.jobs.value, null),
+    });
     this.sessions = h("select", {
       class: "field",
       "aria-label": "Session",
       onchange: () => this._choose(this.job, this.sessions.value),
     });
-    this.find = h("input", { type: "search", class: "field", placeholder: "Find", "aria-label": "Find in the console" });
+    this.find = h("input", {
+      type: "search",
+      class: "field",
+      placeholder: "Find",
+      "aria-label": "Find in the console",
+    });
     this.follow = h("button", { class: "button", type: "button", onclick: () => this._toEnd() }, "Follow");
     this.wrap = h("input", { type: "checkbox", checked: true, onchange: () => this._wrapped() });
     this.where = h("span", { class: "faint number" });

@@ -86,7 +86,15 @@ export function mount(container, { run, params }) {
           "tbody",
           null,
           path &&
-            h("tr", null, h("td", { colspan: 4 }, h("a", { href: open(parts.slice(0, -1).join("/")), title: "The folder above" }, "../"))),
+            h(
+              "tr",
+              null,
+              h(
+                "td",
+                { colspan: 4 },
+                h("a", { href: open(parts.slice(0, -1).join("/")), title: "The folder above" }, "../"),
+              ),
+            ),
           sorted.map(line),
         ),
       ),
@@ -105,7 +113,11 @@ export function mount(container, { run, params }) {
       "tr",
       { class: one.path === marked && "is-chosen" },
       h("td", { class: "mono" }, name, one.link && h("span", { class: "faint" }, ` → ${one.link}`), odd(one)),
-      h("td", { class: "is-number", title: one.size === null ? null : `${count(one.size)} bytes` }, one.kind === "file" ? bytes(one.size) : ""),
+      h(
+        "td",
+        { class: "is-number", title: one.size === null ? null : `${count(one.size)} bytes` },
+        one.kind === "file" ? bytes(one.size) : "",
+      ),
       h("td", { class: "number" }, changed),
       h("td", null, one.href && h("a", { href: `${one.href}?download`, download: "" }, "Download")),
     );

@@ -33,7 +33,12 @@ export function mount(container, { run, params, watched }) {
       "div",
       { class: "content-bar is-stuck" },
       field,
-      h("label", { class: "labelled", title: "A slider moves the others to the same step" }, together, "steps together"),
+      h(
+        "label",
+        { class: "labelled", title: "A slider moves the others to the same step" },
+        together,
+        "steps together",
+      ),
       told,
     ),
     notes,
@@ -67,7 +72,8 @@ export function mount(container, { run, params, watched }) {
       cards.get(key).take(media, counts.get(media[0].tag));
     }
     const wanted = shown.map(([key]) => cards.get(key).element);
-    if (wanted.length !== grid.childElementCount || wanted.some((one, at) => one !== grid.children[at])) replace(grid, wanted);
+    if (wanted.length !== grid.childElementCount || wanted.some((one, at) => one !== grid.children[at]))
+      replace(grid, wanted);
   }
 
   async function ask() {
@@ -111,7 +117,13 @@ class Card {
         moved(this, this.steps[this.at]);
       },
     });
-    this.element = h("article", { class: "panel media-card" }, h("header", null, this.title, this.step), this.place, this.slider);
+    this.element = h(
+      "article",
+      { class: "panel media-card" },
+      h("header", null, this.title, this.step),
+      this.place,
+      this.slider,
+    );
   }
 
   take(media, total) {
@@ -165,7 +177,8 @@ function medium(run, one) {
         "figcaption",
         null,
         one.caption && h("span", null, String(one.caption)),
-        address && h("a", { href: `${address}?download`, download: "", class: "faint", title: one.type }, `${bytes(one.size)}`),
+        address &&
+          h("a", { href: `${address}?download`, download: "", class: "faint", title: one.type }, `${bytes(one.size)}`),
       ),
   );
 }
@@ -178,7 +191,12 @@ function content(one, address) {
     return h(
       "a",
       { href: address, target: "_blank", rel: "noopener" },
-      h("img", { src: address, alt: one.caption ? String(one.caption) : `${one.tag}, step ${one.step}`, loading: "lazy", onerror: gone }),
+      h("img", {
+        src: address,
+        alt: one.caption ? String(one.caption) : `${one.tag}, step ${one.step}`,
+        loading: "lazy",
+        onerror: gone,
+      }),
     );
   if (one.kind === "audio") return h("audio", { src: address, controls: true, preload: "none", onerror: gone });
   if (one.kind === "video") return h("video", { src: address, controls: true, preload: "metadata", onerror: gone });

@@ -38,7 +38,10 @@ export function pager(size, turn) {
   element.show = (shown) => {
     at = shown;
     const end = at.offset + at.rows;
-    setText(where, at.total ? `${count(at.rows ? at.offset + 1 : at.offset)} – ${count(end)} of ${count(at.total)}` : "none");
+    setText(
+      where,
+      at.total ? `${count(at.rows ? at.offset + 1 : at.offset)} – ${count(end)} of ${count(at.total)}` : "none",
+    );
     first.disabled = before.disabled = at.offset <= 0;
     next.disabled = last.disabled = end >= at.total;
   };
@@ -48,7 +51,12 @@ export function pager(size, turn) {
 
 /** A select of [value, name] pairs; what is chosen stays chosen. */
 export function select(label, changed) {
-  const element = h("select", { class: "field", "aria-label": label, title: label, onchange: () => changed(element.value) });
+  const element = h("select", {
+    class: "field",
+    "aria-label": label,
+    title: label,
+    onchange: () => changed(element.value),
+  });
   element.show = (pairs, chosen) => {
     const text = JSON.stringify(pairs);
     if (element.shown !== text) {

@@ -46,7 +46,10 @@ class SamplesView {
     this.sets = select("Set", (set) => this._change({ set: set || null }));
     this.only = select("Which samples", (only) => this._change({ only }));
     this.beside = select("Beside it", (beside) =>
-      this._change({ beside: beside || null, only: !beside && this.chosen.only === "changed" ? "all" : this.chosen.only }),
+      this._change({
+        beside: beside || null,
+        only: !beside && this.chosen.only === "changed" ? "all" : this.chosen.only,
+      }),
     );
     this.pager = pager(SIZE, (offset) => this._change({ offset }));
     this.told = h("span", { class: "faint number" });
@@ -65,7 +68,13 @@ class SamplesView {
     );
     container.append(this.bar, this.notes, this.body);
     this.unbind = bind(
-      [{ key: "w", does: "Wrong samples alone, or all", run: () => this._change({ only: this.chosen.only === "wrong" ? "all" : "wrong" }) }],
+      [
+        {
+          key: "w",
+          does: "Wrong samples alone, or all",
+          run: () => this._change({ only: this.chosen.only === "wrong" ? "all" : "wrong" }),
+        },
+      ],
       "Samples",
     );
     this.ask();
@@ -147,7 +156,8 @@ function right(facts) {
 
 function card(facts, answer, others, other) {
   const columns = [answers(facts, others ? answer : null)];
-  if (others) columns.push(other ? answers(other, others) : h("div", { class: "faint" }, `no such sample in ${others.entry}`));
+  if (others)
+    columns.push(other ? answers(other, others) : h("div", { class: "faint" }, `no such sample in ${others.entry}`));
   return h(
     "article",
     { class: "sample panel" },
@@ -155,8 +165,14 @@ function card(facts, answer, others, other) {
       "header",
       { class: "sample-head" },
       h("b", null, facts.set),
-      h("span", { class: "faint number" }, `row ${count(facts.row)}${facts.sample ? `, answer ${count(facts.sample)}` : ""}`),
-      facts.label !== null && facts.label !== undefined && h("span", null, h("span", { class: "faint" }, "label "), h("code", null, facts.label)),
+      h(
+        "span",
+        { class: "faint number" },
+        `row ${count(facts.row)}${facts.sample ? `, answer ${count(facts.sample)}` : ""}`,
+      ),
+      facts.label !== null &&
+        facts.label !== undefined &&
+        h("span", null, h("span", { class: "faint" }, "label "), h("code", null, facts.label)),
     ),
     facts.prompt !== undefined && part("Prompt", facts.prompt),
     h("div", { class: ["sample-answers", others && "is-two"] }, columns),
@@ -173,9 +189,17 @@ function answers(facts, of) {
       "div",
       { class: "sample-head" },
       of && h("span", null, of.step === null ? of.entry : `step ${count(of.step)}`),
-      h("b", { class: good === true ? "good" : "bad" }, good === true ? "right" : good === false ? "wrong" : "no grade"),
-      facts.score !== null && facts.score !== undefined && h("span", { class: "number" }, `score ${number(facts.score)}`),
-      facts.extracted !== null && facts.extracted !== undefined && h("span", null, h("span", { class: "faint" }, "found "), h("code", null, facts.extracted)),
+      h(
+        "b",
+        { class: good === true ? "good" : "bad" },
+        good === true ? "right" : good === false ? "wrong" : "no grade",
+      ),
+      facts.score !== null &&
+        facts.score !== undefined &&
+        h("span", { class: "number" }, `score ${number(facts.score)}`),
+      facts.extracted !== null &&
+        facts.extracted !== undefined &&
+        h("span", null, h("span", { class: "faint" }, "found "), h("code", null, facts.extracted)),
     ),
     part("Answer", facts.answer),
     facts.error && h("p", { class: "bad" }, String(facts.error)),
@@ -202,7 +226,11 @@ function part(title, value) {
   if (text.length <= SHORT) return pre;
   const more = h(
     "button",
-    { type: "button", class: "as-link", onclick: () => setText(more, pre.classList.toggle("is-cut") ? "all of it" : "less") },
+    {
+      type: "button",
+      class: "as-link",
+      onclick: () => setText(more, pre.classList.toggle("is-cut") ? "all of it" : "less"),
+    },
     "all of it",
   );
   return h("div", null, pre, more);

@@ -20,7 +20,16 @@ export function mount(container, { run, params, watched }) {
   const keep = h("a", { class: "button quiet", hidden: true, download: "" }, "Download");
   const notes = h("div");
   const body = h("div");
-  const bar = h("div", { class: "content-bar is-stuck", hidden: true }, names, steps, told, h("span", { class: "grow" }), pages, keep);
+  const bar = h(
+    "div",
+    { class: "content-bar is-stuck", hidden: true },
+    names,
+    steps,
+    told,
+    h("span", { class: "grow" }),
+    pages,
+    keep,
+  );
   container.append(bar, notes, body);
 
   function change(changes) {
@@ -98,7 +107,9 @@ function shown({ columns, rows, offset }) {
           "tr",
           null,
           h("th", { scope: "col", class: "is-number" }, "#"),
-          columns.map((column, at) => h("th", { scope: "col", class: numeric[at] && "is-number", title: column.type }, column.name)),
+          columns.map((column, at) =>
+            h("th", { scope: "col", class: numeric[at] && "is-number", title: column.type }, column.name),
+          ),
         ),
       ),
       h(
