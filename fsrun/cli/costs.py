@@ -90,7 +90,7 @@ def pause_line(evaluation: Mapping[str, Any]) -> str:
     """What the pause costs and whether a fleet would pay, with the numbers that say so."""
     cost, spread = evaluation["pause"], evaluation["pause_s"]
     if cost is None:
-        return f"pause: {seconds(spread['last'])} of training; too few pauses or logged steps to tell their share"
+        return f"pause: {seconds(spread['last'])} the last time; too few pauses or logged steps to tell their share"
     numbers = (
         f"pause: {cost['share']:.0%} of the time of training: {seconds(cost['pause_s'])} every "
         f"{number(cost['interval'])} steps of {seconds(cost['step_s'])}"

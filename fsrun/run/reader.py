@@ -35,12 +35,20 @@ COLUMNS = ("job", "tag", "step", "time", "value", "session")
 
 
 def open(run: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> RunReader:  # noqa: A001 - fsrun.open
-    """Open a run for reading: ``run`` is a path, ``project/run``, or an id under ``root``.
+    """Open a run for reading: ``run`` is a path, ``project/run``, an id under ``root`` or its start, or ``latest``.
 
     Root: ``root``, else $FSRUN_ROOT, else ``./runs``. Raises ``NotFoundError`` naming the root that was searched, and
     ``UsageError`` where an id names several runs. Nothing is written, now or later.
     """
-    return RunReader(resolve_run(run, root))
+    from fsrun.run.locate import guess_run
+
+    try:
+        return RunReader(resolve_run(run, root))
+    except NotFoundError:
+        guessed = guess_run(os.fspath(run), None if root is None else os.fspath(root))
+        if guessed is None:
+            raise
+    return RunReader(guessed)
 
 
 class RunReader:

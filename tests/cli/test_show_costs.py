@@ -79,7 +79,7 @@ def test_one_pause_tells_no_share(tmp_path: Path) -> None:
     trained(tmp_path, pause=20.0, steps=5)
     state, lines = shown(tmp_path)
     assert (state["pause"], state["pause_s"]["last"]) == (None, 20.0)
-    assert "pause: 20 s of training; too few pauses or logged steps to tell their share" in lines
+    assert "pause: 20 s the last time; too few pauses or logged steps to tell their share" in lines
 
 
 def test_a_run_without_evaluations_has_nothing_to_say(tmp_path: Path) -> None:

@@ -409,3 +409,13 @@ def test_the_base_install_needs_no_numpy_to_read(run: RunFolder, tmp_path: Path)
         [sys.executable, "-c", program, str(run)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "4 6 {'acc': (2, 1.0), 'loss': (2, 20.0)}\n5\n", done.stderr
+
+
+def test_a_run_is_opened_by_the_start_of_its_id_and_as_the_latest(tmp_path: Path) -> None:
+    for number, name in enumerate(("aa1", "ab2")):
+        run = RunFolder(tmp_path / "p" / name)
+        run.lock("main", 1, opened=f"2026-11-30T00:00:0{number}.000Z")
+    assert fsrun.open("aa", root=tmp_path).path == str(tmp_path / "p" / "aa1")
+    assert fsrun.open("latest", root=tmp_path).path == str(tmp_path / "p" / "ab2")
+    with pytest.raises(fsrun.NotFoundError):
+        fsrun.open("c", root=tmp_path)

@@ -232,6 +232,7 @@ class Supervision:
             if secrets is not None:
                 command += ["--config", self.processes.private(name, FILE, secrets)]
             variables = launch.environment(self.settings.environment, os.environ, self.devices[name])
+            self.say(f"{name} starts with {os.path.basename(target.path)}; its log: {self.processes.log_of(name)}")
             await self.processes.start(name, command, variables)
             try:
                 await self._up(name)
