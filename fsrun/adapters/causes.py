@@ -94,6 +94,11 @@ CAUSES: dict[str, Cause] = {
     ),
     "not-a-router": Cause("fault", "is an engine, not a router", "give it with --engine"),
     "not-an-engine": Cause("fault", "is a router, not an engine", "give it with --router"),
+    "rejected": Cause(
+        "fault",
+        "refuses to generate one token",
+        "it says why; correct how it was started: what it refuses once it refuses each time",
+    ),
     "no-answer": Cause("fault", "one token could not be generated", "look at the engine's log"),
     "mixed-weights": Cause(
         "fault",

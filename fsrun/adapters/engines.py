@@ -138,6 +138,7 @@ class EnginesEvaluator:
         self._pace = pace or SystemPace()
         self._tokenizers = Tokenizers()
         self._gradings = Gradings(plan)
+        self._waits = ""
 
     def check(self) -> None:
         """Raise ``UsageError`` where a package or a grader cannot be loaded, before anything is claimed."""
@@ -177,18 +178,25 @@ class EnginesEvaluator:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise EvaluationError(f"took longer than the limit of {self.limit:g} s") from None
+            raise EvaluationError(f"took longer than the limit of {self.limit:g} s{self._waits}") from None
+
+    def _resumed(self) -> SkipEvaluation:
+        return SkipEvaluation(f"rollouts had resumed: the engines may hold other weights by now{self._waits}")
+
+    def _waits_for(self, fault: str) -> None:
+        self._waits = f"; until then no token came: {fault}" if fault else ""
 
     async def _watched(self, marker: Marker, notes: list[str]) -> Result:
         """Evaluate for as long as rollouts are held: what comes after they went on is of no use."""
+        self._waits = ""
         if marker.resumed():
-            raise _resumed()
+            raise self._resumed()
         work = asyncio.create_task(self._evaluate(marker, notes))
         try:
             while not work.done():
                 await asyncio.wait([work], timeout=_WATCH)
                 if marker.resumed():
-                    raise _resumed()
+                    raise self._resumed()
             return work.result()
         finally:
             work.cancel()
@@ -206,7 +214,8 @@ class EnginesEvaluator:
             api_key=self.api_key,
             pace=self._pace,
         ) as target:
-            await preflight.until_ready(target, plan.retry_for, self._pace)
+            await preflight.until_ready(target, plan.retry_for, self._pace, self._waits_for)
+            self._waits_for("")
             waited = await self._until_idle(target)
             before = await self._until_held(target, marker)
             version = _one_version(before.served, marker)
@@ -301,10 +310,6 @@ def read_marker(path: str) -> Marker | None:
         if field is not None and not isinstance(field, str):
             raise EvaluationError(f"{path}: a marker whose fields are not text")
     return Marker(*fields)
-
-
-def _resumed() -> SkipEvaluation:
-    return SkipEvaluation("rollouts had resumed: the engines may hold other weights by now")
 
 
 def _one_version(served: Sequence[Served], marker: Marker) -> str | None:

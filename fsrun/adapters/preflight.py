@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -77,8 +77,12 @@ async def check(
     return found
 
 
-async def until_ready(target: HttpTarget, limit: float, pace: Pace | None = None) -> None:
+async def until_ready(
+    target: HttpTarget, limit: float, pace: Pace | None = None, waits: Callable[[str], object] = str
+) -> None:
     """Wait until the place generates one token; raises ``EvaluationError`` that says what kept it from that.
+
+    ``waits`` is told what is waited for, at each look: whoever ends the wait can say it.
 
     What waiting does not mend (an API key, a wrong URL) is raised at once. Of several engines one suffices: prompts go
     round those that are down.
@@ -92,14 +96,16 @@ async def until_ready(target: HttpTarget, limit: float, pace: Pace | None = None
             return
         faults = [finding for finding in found if finding.level == "fault"]
         now = pace.monotonic()
+        said = "; ".join(finding.text for finding in faults[:3])
         if now >= deadline or all(finding.cause in _LASTING for finding in faults):
             waited = f" (waited {limit:g} s)" if now >= deadline else ""
-            raise EvaluationError("; ".join(finding.text for finding in faults[:3]) + waited)
+            raise EvaluationError(said + waited)
+        waits(said)
         await pace.sleep(min(_POLLS[min(tries, len(_POLLS) - 1)], deadline - now))
         tries += 1
 
 
-_LASTING = frozenset({"denied", "not-a-router", "not-an-engine", "no-endpoint"})
+_LASTING = frozenset({"denied", "not-a-router", "not-an-engine", "no-endpoint", "rejected"})
 """Causes that waiting does not mend."""
 
 
@@ -186,7 +192,8 @@ async def _one_token(target: HttpTarget, url: str, limit: float) -> Finding:
             return Finding("breaker", url, error.cause)
         if error.kind in ("denied", "missing", "refused", "unreachable"):
             return _of_call(error, url)
-        return Finding("no-answer", url, f"{error.cause}{f': {error.detail}' if error.detail else ''}")
+        cause = "rejected" if error.kind == "rejected" else "no-answer"
+        return Finding(cause, url, f"{error.cause}{f': {error.detail}' if error.detail else ''}")
     return Finding("generates", url, f"weights {' and '.join(answer.weight_versions) or 'unnamed'}")
 
 

@@ -12,10 +12,12 @@ import select
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import fsrun
 from fsrun.adapters import child
 from fsrun.core.redaction import redact_argv
 
@@ -108,7 +110,7 @@ class EvaluatorProcess:
         try:
             self._process = child.start(
                 [sys.executable, "-P", "-m", "fsrun.adapters.tether", str(theirs), str(self._owner), *self.arguments],
-                environment=_ONE_RANK,
+                environment={**_ONE_RANK, **_this_fsrun(os.environ)},
                 pass_fds=(theirs,),
             )
         except OSError:
@@ -126,6 +128,17 @@ class EvaluatorProcess:
         import shlex
 
         return shlex.join(redact_argv(self.arguments))
+
+
+def _this_fsrun(environment: Mapping[str, str]) -> dict[str, str]:
+    """What makes a child import this very fsrun, also where the trainer found it by ``sys.path`` alone.
+
+    A folder of installed packages is found anyway; named here it would come before the standard library.
+    """
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(fsrun.__file__)))
+    if folder in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (folder, environment.get("PYTHONPATH"))))}
 
 
 def _watch(descriptor: int, parent: int) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from fsrun.adapters.engines import REFUSED, UNMARKED, UNPROVEN, EnginesEvaluator, Marker, read_marker
 from fsrun.adapters.evaluation import EvaluationError, Request, Result, SkipEvaluation
+from fsrun.adapters.http import SystemPace
 from fsrun.adapters.tokens import Tokens
 from support.standin import Engine, Router, Server
 from support.words import WordGrader, WordTokenizer, plan_of, write_set
@@ -123,6 +124,25 @@ def test_rollouts_that_go_on_meanwhile_are_a_skip_at_once(tmp_path: Path, data: 
     with served(engine):
         with pytest.raises(SkipEvaluation, match="rollouts had resumed"):
             evaluator(data, [engine.url]).evaluate(request(tmp_path, {"while": str(held)}))
+
+
+def test_a_skip_of_rollouts_that_went_on_says_what_had_been_waited_for(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsrun.adapters.engines._WATCH", 0.01)
+    held = tmp_path / "held"
+    held.touch()
+    engine = Engine()
+    engine.loading = True
+
+    class Pace(SystemPace):
+        async def sleep(self, seconds: float) -> None:
+            held.unlink(missing_ok=True)
+            await super().sleep(seconds)
+
+    with served(engine):
+        with pytest.raises(SkipEvaluation, match=r"rollouts had resumed: .* the engine is still loading"):
+            evaluator(data, [engine.url], pace=Pace()).evaluate(request(tmp_path, {"while": str(held)}))
 
 
 def test_engines_with_other_weights_than_the_marker_s_are_a_skip(tmp_path: Path, data: Path) -> None:

@@ -325,6 +325,28 @@ def test_what_waiting_does_not_mend_is_not_waited_for() -> None:
     assert pace.now == 0.0
 
 
+def test_a_token_that_is_refused_is_not_asked_for_again_and_the_server_s_word_is_told() -> None:
+    engine, pace = Engine(), FakePace()
+    engine.script.extend(["refused"] * 99)
+    with pytest.raises(EvaluationError, match=r"refuses to generate one token \(HTTP 400, refused the request: .+\)"):
+        waited(engine, pace, 300.0)
+    assert pace.now == 0.0
+
+
+def test_whoever_ends_the_wait_is_told_what_was_waited_for() -> None:
+    said: list[str] = []
+    engine, pace = Engine(), FakePace()
+    engine.loading = True
+    pace.on_sleep = lambda now: setattr(engine, "loading", not said)
+
+    async def run() -> None:
+        async with engine, HttpTarget([engine.url]) as target:
+            await preflight.until_ready(target, 300.0, pace, said.append)
+
+    asyncio.run(run())
+    assert "the engine is still loading" in said[0]
+
+
 def test_of_several_engines_one_that_generates_suffices_to_begin() -> None:
     async def run() -> None:
         async with Engine() as engine, Engine() as gone:

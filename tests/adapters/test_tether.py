@@ -115,6 +115,17 @@ def test_one_that_dies_each_time_is_given_up(tmp_path: Path) -> None:
     assert said[-1].startswith(f"the evaluator ended with exit 4 after {RESTARTS} restarts and is not started again")
 
 
+def test_it_is_of_the_fsrun_that_the_trainer_found_and_not_of_another(tmp_path: Path, function: str) -> None:
+    other = tmp_path / "other" / "fsrun"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("raise SystemExit(2)\n")
+    found = str(Path(fsrun.__file__).parents[1])
+    trainer_code = f"import sys\nsys.path.insert(0, {found!r})\n{TRAINER}"
+    with program(trainer_code, tmp_path, function, PYTHONPATH=str(other.parent)) as trainer:
+        ready(trainer)
+        until(lambda: (tmp_path / "tied" / "r" / "jobs" / "eval.1.lock").exists())
+
+
 def test_close_ends_it_for_good(run: Run, function: str) -> None:
     evaluator = EvaluatorProcess(["eval", run.path, "--function", function], print)
     evaluator.ensure()
