@@ -28,6 +28,7 @@ from fsrun.adapters.tether import EvaluatorProcess
 with fsrun.init("tied", run_id="r", ranks="alone") as run:
     evaluator = EvaluatorProcess(["eval", run.path, "--function", sys.argv[1]], print)
     assert evaluator.ensure()
+    run.enqueue(sys.argv[1].rpartition(":")[0], step=1)
     print(evaluator.pid, flush=True)
     print("ready", flush=True)
     time.sleep(600)
@@ -62,7 +63,8 @@ def test_it_ends_with_a_trainer_that_is_killed(tmp_path: Path, function: str) ->
         assert trainer.stdout is not None
         pid = int(trainer.stdout.readline())
         ready(trainer)
-        until(lambda: (tmp_path / "tied" / "r" / "jobs" / "eval.1.lock").exists())
+        # Its first outcome shows that it has joined the run whole: it ends in order from then on.
+        until(lambda: list((tmp_path / "tied" / "r" / "evals").glob("*.json")))
         trainer.kill()
         until(lambda: is_gone(pid))
         until(lambda: (tmp_path / "tied" / "r" / "jobs" / "eval.1.end").exists())
