@@ -1,5 +1,6 @@
 """The grader of mathematics against math-verify as it is: answers as models write them, and hostile ones."""
 
+import time
 from typing import Any
 
 import pytest
@@ -224,6 +225,24 @@ def test_what_is_not_compared_in_its_time_is_ungraded_and_not_wrong(monkeypatch:
     assert (grade.score, grade.correct) == (None, None)
     assert grade.reason == "not compared within 0.05 s of computing"
     assert mathematics.grade(r"\boxed{4}", "4", {}).correct is True
+
+
+def test_the_end_of_the_time_is_not_lost_in_a_callback() -> None:
+    class Held:
+        def __del__(self) -> None:
+            spin(0.2)
+
+    def spin(seconds: float) -> None:
+        until = time.process_time() + seconds
+        while time.process_time() < until:
+            pass
+
+    def compare() -> bool:
+        Held()  # ends within its own __del__, where what a signal handler raises goes nowhere
+        spin(60)
+        return True
+
+    assert expressions.within(0.05, compare) is None
 
 
 def test_code_in_an_answer_is_not_run(tmp_path: Any) -> None:
