@@ -20,6 +20,7 @@ TIERS = {
     "documents": "documents",
     "shared": "integration",
     "web": "unit",
+    "browser": "integration",
 }
 
 
