@@ -132,9 +132,9 @@ class RunPage {
       if (mine === this.turn && !this.absent) this._missing(tab, error);
       return;
     }
-    if (mine !== this.turn) return;
+    // What is said of a run that is not there stays, whichever came first.
+    if (mine !== this.turn || this.absent) return;
     this._clear();
-    if (this.absent) return;
     try {
       this.unmount = module.mount(this.body, { run: this.key, params, store: this.store, watched: this.watched });
     } catch (error) {
