@@ -116,3 +116,10 @@ def test_a_time_parses_back_to_the_millisecond(ns: int) -> None:
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z"])
 def test_a_text_that_is_no_time_is_none(text: str) -> None:
     assert records.parse_rfc3339(text) is None
+
+
+def test_a_lock_that_does_not_say_who_holds_it_names_a_host_that_is_never_proved_dead() -> None:
+    said = Lock.from_json(LOCK | {"holder": {"host": "node7", "pid": 12}})
+    assert (records.holder_of(said).host, records.holder_of(said).pid) == ("node7", 12)
+    for silent in (None, Lock.from_json(LOCK), Lock.from_json(LOCK | {"holder": {"host": 7}})):
+        assert records.holder_of(silent) == Holder(host="an unknown host")

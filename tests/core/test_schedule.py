@@ -63,3 +63,8 @@ def test_due_steps_at_which_nothing_is_saved_are_named() -> None:
     assert unsaved(10, 25, 100) == [10, 20, 30, 40, 60, 70, 80, 90]
     assert unsaved(50, 25, 110) == []
     assert unsaved(30, 25, 110) == [30, 60, 90]
+
+
+def test_an_interval_of_saves_below_one_is_refused() -> None:
+    with pytest.raises(UsageError, match="save interval 0: at least 1"):
+        unsaved(10, 0, 100)
