@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from fsrun.adapters.fleet.trees import Table, Tree, processes
+from fsrun.adapters.fleet.trees import Table, Tree, processes, started
 
 LOG_BYTES = 8 << 20
 """A log that grew so long is put aside as ``.old``, in place of the one before it."""
@@ -109,6 +109,7 @@ class Keeper:
             self._reap()
             if self.kept and time.monotonic() >= max(self._look_at, self._rest_until):
                 self._look()
+        self._sweep()
         self._remove()
 
     def _look(self) -> None:
@@ -121,6 +122,25 @@ class Keeper:
         ending = any(kept.kill_at is not None for kept in self.kept.values())
         self._look_at = now + (_END_EVERY if ending else LOOK_EVERY)
         self._rest_until = now + _IDLE * (now - began)
+
+    def _sweep(self) -> None:
+        """End what came here from dead engines and was in no look: forked, into a session of its own, as they ended."""
+        give_up_at = time.monotonic() + KILL_LIMIT
+        while time.monotonic() < give_up_at:
+            table = processes()
+            trees = [Tree(pid) for pid, row in table.items() if row.parent == os.getpid() and row.state not in "ZX"]
+            if not trees:
+                return
+            for tree in trees:
+                tree.look(table, closely=True)
+                tree.signal(signal.SIGKILL, table)
+            while any(started(pid) == start for tree in trees for pid, start in tree.seen.items()):
+                self._reap()
+                if time.monotonic() >= give_up_at:
+                    return
+                time.sleep(_END_EVERY / 10)
+            for tree in trees:
+                tree.clean_shared()
 
     def leave(self) -> None:
         """End everything; the loop ends after it."""

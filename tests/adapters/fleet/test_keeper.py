@@ -135,8 +135,47 @@ def test_a_keeper_that_is_killed_takes_its_engines_with_it(
     keeper = psutil.Process(process.pid).children()[0]
     running = told["running"]
     assert isinstance(running, dict)
+    until(lambda: len(descendants(process.pid)) >= 6, "all are there")
+    family = descendants(process.pid)
     keeper.kill()
     until(lambda: not any(psutil.pid_exists(pid) for pid in running.values()), "engines and router are gone")
+    # Those of sessions of their own look after themselves, as SGLang's schedulers do; these here do not.
+    for child in family:
+        if not gone(child):
+            child.kill()
+
+
+ORPHANS = """
+import ctypes, os, signal
+from fsrun.adapters.fleet.keeper import Keeper
+from fsrun.adapters.fleet.trees import processes
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+ready, go = os.pipe()
+for _ in range(2):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.setsid()
+                os.write(go, b"x")
+                signal.pause()
+            signal.pause()
+        os._exit(0)
+while len(os.read(ready, 2)) and sum(row.parent == os.getpid() and row.state == "S" for row in processes().values()) < 2:
+    os.write(go, b"x")
+keeper = Keeper.__new__(Keeper)
+keeper.kept, keeper._look_at = {}, 0.0
+keeper._sweep()
+mine = {os.getpid()}
+print(sum(row.parent in mine and row.state not in "ZX" for row in processes().values()))
+"""
+
+
+def test_what_came_to_the_keeper_unseen_is_ended_with_all_it_started() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHANS], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 def test_logs_of_a_dead_fleet_go_after_a_day_those_of_a_living_one_stay(tmp_path: Path) -> None:
