@@ -323,7 +323,7 @@ class TestFaults:
             entry.skip("rollouts had resumed")
 
         with evaluator(run, evaluate):
-            evaluation = PausedEvaluation(run, pause=rollouts.pause, resume=rollouts.resume, limit=0.3)
+            evaluation = PausedEvaluation(run, pause=rollouts.pause, resume=rollouts.resume, limit=3)
             held = evaluation.evaluate(1)
             assert began.wait(PATIENCE)
             held_up.set()
