@@ -107,13 +107,20 @@ class Engine:
         self.aborted.set()
         return said({})
 
+    def is_first(self, name: str) -> bool:
+        """Whether no other engine was here before; of two at the same moment one is the first."""
+        try:
+            (Path(self.path) / name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
     async def generate(self, request: Any) -> Any:
         await request.read()
         self.running += 1
         try:
             behaviour = self.behaviour(self.path, "generate")
-            if behaviour == "die" and not (Path(self.path) / DIED).exists():
-                (Path(self.path) / DIED).touch()
+            if behaviour == "die" and self.is_first(DIED):
                 os._exit(1)
             if behaviour == "hang":
                 await self.aborted.wait()
