@@ -30,6 +30,15 @@ def python(folder: Path) -> str:
     return str(program)
 
 
+def is_first(folder: str | Path, name: str) -> bool:
+    """Whether no other engine was here before; of two at the same moment one is the first."""
+    try:
+        Path(folder, name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 class Engine:
     """What an engine holds and says."""
 
@@ -94,8 +103,7 @@ class Engine:
             await asyncio.sleep(3600)
         self.path, self.version = asked["model_path"], asked["weight_version"]
         content = (Path(self.path) / "content.txt").read_text()
-        if behaviour in ("mix", "ignore") and not (Path(self.path) / MIXED).exists():
-            (Path(self.path) / MIXED).touch()
+        if behaviour in ("mix", "ignore") and is_first(self.path, MIXED):
             content = self.content + content if behaviour == "mix" else self.content
         self.content = content
         return said({"success": True, "message": "Succeeded"})
@@ -107,20 +115,12 @@ class Engine:
         self.aborted.set()
         return said({})
 
-    def is_first(self, name: str) -> bool:
-        """Whether no other engine was here before; of two at the same moment one is the first."""
-        try:
-            (Path(self.path) / name).touch(exist_ok=False)
-        except FileExistsError:
-            return False
-        return True
-
     async def generate(self, request: Any) -> Any:
         await request.read()
         self.running += 1
         try:
             behaviour = self.behaviour(self.path, "generate")
-            if behaviour == "die" and self.is_first(DIED):
+            if behaviour == "die" and is_first(self.path, DIED):
                 os._exit(1)
             if behaviour == "hang":
                 await self.aborted.wait()
@@ -268,8 +268,7 @@ def main(arguments: list[str]) -> None:
         if behaviour == "die":
             print("ValueError: unknown model type", flush=True)
             sys.exit(1)
-        if behaviour == "clash" and not (path / CLASHED).exists():
-            (path / CLASHED).touch()
+        if behaviour == "clash" and is_first(path, CLASHED):
             print("OSError: [Errno 98] address already in use", flush=True)
             sys.exit(1)
         asyncio.run(serve(engine, engine.port))
