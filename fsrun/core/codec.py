@@ -11,6 +11,16 @@ from typing import Any
 
 import orjson
 
+MAX_RECORD = 64 << 20
+"""Bytes of a record at most: of a longer file, whatever its size says, no more than this is ever read."""
+
+MAX_DEPTH = 100
+"""Objects and arrays in one another, the outermost among them; what nests deeper is no JSON (protocol.md 8.2)."""
+
+MAX_DEPTH = 100
+"""Levels of a record that are written; what is read may have ten times as many, and is shown and copied up to here."""
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+
 WORDS: dict[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -23,17 +33,22 @@ def to_word(value: float) -> float | str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _plain(value: object) -> object:
+def _plain(value: object, depth: int = 0) -> object:
     if isinstance(value, float):
         return to_word(value)
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
-        return to_word(float(value)) if abs(value) < 2**1023 else ("Infinity" if value > 0 else "-Infinity")
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        try:
+            return float(value)
+        except OverflowError:
+            return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
+    if depth == MAX_DEPTH and isinstance(value, Mapping | list | tuple):
+        return _TOO_DEEP
+    if isinstance(value, Mapping):
+        return {_plain(str(k)): _plain(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v, depth + 1) for v in value]
     return value
 
 
@@ -48,11 +63,35 @@ def encode_line(record: Mapping[str, object]) -> bytes:
 
 
 def decode_record(data: bytes) -> dict[str, Any] | None:
-    """Read a record. None means "not yet": no newline at the end, no JSON, or no object (protocol.md 6)."""
-    if not data.endswith(b"\n"):
+    """Read a record. None means "not yet": no newline at the end, no JSON, no object, or too long (protocol.md 6)."""
+    if not data.endswith(b"\n") or len(data) > MAX_RECORD:
         return None
     try:
-        value = orjson.loads(data.removeprefix(b"\xef\xbb\xbf"))
+        value = loads(data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def loads(data: bytes) -> Any:
+    """Read JSON that somebody else wrote; raises ``orjson.JSONDecodeError``, also where it nests deeper than is safe.
+
+    What compares, shows or writes a value goes down into it, and a stack ends sooner than a line of brackets.
+    """
+    value = orjson.loads(data)
+    if nests_too_deep(data, value):
+        raise orjson.JSONDecodeError("nested too deep", "", 0)
+    return value
+
+
+def nests_too_deep(data: bytes, value: object) -> bool:
+    """Whether ``value``, read from ``data``, nests deeper than ``MAX_DEPTH``."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        inner = [inside for outer in level for inside in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [inside for inside in inner if isinstance(inside, dict | list)]
+        if not level:
+            return False
+    return True

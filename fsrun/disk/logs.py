@@ -13,6 +13,7 @@ import errno
 import json
 import math
 import os
+import re
 from array import array
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from fsrun.core.codec import nests_too_deep
 from fsrun.core.scalars import as_step, as_value
 from fsrun.disk.fs import FileSystem, require_file
 
@@ -39,6 +41,11 @@ _MAX_CELLS = 8 << 20
 """Estimated lines x tags of a piece above which its columns would hold mostly nothing: read line by line."""
 _BOM = b"\xef\xbb\xbf"
 _RESERVED = frozenset({"step", "time", "entry"})
+_NESTED = re.compile(rb":[ \t\r]*[\[{]|(?:^|\n)[ \t\r]*\[")
+"""Where an array or an object begins that is no line. Pyarrow goes down into these until its stack ends."""
+_BRACKETS = (b":[", b" [", b"\n[", b"\t[", b"\r[")
+_LOOSE = re.compile(rb"[: \t\r]-?Inf(?!inity)|[: \t\r]-NaN")
+"""Words that pyarrow takes for numbers, and no other reader does."""
 _BARE = ((b':"NaN"', b":NaN"), (b':"Infinity"', b":Infinity"), (b':"-Infinity"', b":-Infinity"))
 
 _FIXED = [("step", pa.int64()), ("time", pa.float64()), ("entry", pa.string())]
@@ -71,7 +78,7 @@ def read_pieces(fs: FileSystem, path: str, start: int, stop: int | None, size: i
         return
     try:
         require_file(descriptor, path)
-        rest = b""
+        rest: list[bytes] = []
         at = start
         while want := size if stop is None else min(size, stop - at):
             try:
@@ -88,10 +95,10 @@ def read_pieces(fs: FileSystem, path: str, start: int, stop: int | None, size: i
                 chunk = chunk[:nul]
             end = chunk.rfind(b"\n") + 1
             if end:
-                yield rest + chunk[:end]
-                rest = chunk[end:]
+                yield b"".join((*rest, chunk[:end]))
+                rest = [chunk[end:]]
             else:
-                rest += chunk
+                rest.append(chunk)
             if nul >= 0:
                 return
     finally:
@@ -196,6 +203,8 @@ class LogReader:
         return [tag for tag in seen if tag not in _RESERVED]
 
     def _columns(self, data: bytes, names: list[str]) -> pa.Table | None:
+        if _is_odd(data):
+            return None
         options = pj.ParseOptions(
             explicit_schema=pa.schema(_FIXED + [(tag, pa.float64()) for tag in names]),
             unexpected_field_behavior="infer" if self.tags is None else "ignore",
@@ -262,7 +271,7 @@ class LogReader:
         steps, times, values = array("q"), array("d"), array("d")
         for line in data.split(b"\n"):
             begin, start = start, start + len(line) + 1
-            if not line or line.isspace():
+            if not line.strip(b" \t\r"):
                 continue
             found = self._line(line, begin)
             if found is None:
@@ -317,7 +326,7 @@ class LogReader:
                 continue
             number = as_value(value)
             if number is None:
-                self._fault(begin, f"{tag[:60]!r} is no number: {value!r:.40}")
+                self._fault(begin, f"{tag[:60]!r} is no number: {_shown(value)}")
             else:
                 numbers.append((tag, number))
         if entry is not None:
@@ -335,22 +344,47 @@ def _why(record: Any) -> str:
     if not isinstance(record, dict):
         return "no JSON object"
     if as_step(record.get("step")) is None:
-        return f"the step is no whole number of 64 bits: {record['step']!r:.40}" if "step" in record else "no step"
-    return f"the entry is no text: {record['entry']!r:.40}"
+        return f"the step is no whole number of 64 bits: {_shown(record['step'])}" if "step" in record else "no step"
+    return f"the entry is no text: {_shown(record['entry'])}"
 
 
 def _loads(line: bytes) -> Any:
     """One line of JSON; beyond the standard, as pyarrow: bare NaN and infinities, and numbers past the floats."""
     try:
-        return orjson.loads(line)
+        value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         try:
-            value = json.loads(line.decode())
+            value = json.loads(line.decode(), parse_int=_whole)
             # Half of a surrogate pair is text to Python's json, and to nobody else.
             json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             raise ValueError(error.msg) from None
-        return value
+    if nests_too_deep(line, value):
+        raise ValueError("nested too deep")
+    return value
+
+
+def _whole(digits: str) -> int | float:
+    """An integer: exact where it may be one of 64 bits; int() takes no more than some thousand digits."""
+    return int(digits) if len(digits) <= 20 else float(digits)
+
+
+def _shown(value: object) -> str:
+    """The begin of a value in a message; what holds others is named by its kind, since it may be of any size."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "an array"
+    return repr(value[:40] if isinstance(value, str) else value)[:40]
+
+
+def _is_odd(data: bytes) -> bool:
+    """Whether a piece holds what pyarrow reads otherwise than line by line, or must not be given at all."""
+    if data.startswith(_BOM):
+        return True
+    brackets = b"[" in data and (data.startswith(b"[") or any(sign in data for sign in _BRACKETS))
+    braces = data.count(b"{") - data.count(b"\n{") > data.startswith(b"{")
+    if (brackets or braces) and _NESTED.search(data) is not None:
+        return True
+    return (b"Inf" in data or b"-NaN" in data) and _LOOSE.search(data) is not None
 
 
 def without_nan(column: Any) -> Any:

@@ -65,3 +65,13 @@ def test_what_is_no_record_is_not_yet_there(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b'{"a":1}\r\n', b'\xef\xbb\xbf{"a":1}\n', b'{"a":0,"a":1}\n'])
 def test_foreign_but_readable_records_are_read(data: bytes) -> None:
     assert codec.decode_record(data) == {"a": 1}
+
+
+def test_what_nests_deeper_than_is_safe_is_no_json() -> None:
+    deep = b'{"a":' * codec.MAX_DEPTH + b"1" + b"}" * codec.MAX_DEPTH
+    assert codec.decode_record(deep + b"\n") is not None
+    assert codec.decode_record(b'{"a":' + deep + b"}\n") is None
+    assert codec.decode_record(b'{"a":[' + b"[]," * 500 + b"0]}\n") is not None
+    with pytest.raises(orjson.JSONDecodeError):
+        codec.loads(b"[" * 101 + b"]" * 101)
+    assert codec.loads(b'"' + b"[" * 200 + b'"') == "[" * 200

@@ -112,11 +112,14 @@ GOOD = b'{"step":1,"time":2.5,"a":0.5}\n'
         (b'{"step":1,"time":2,"a":9007199254740993}\n', [("a", 1, 2.0, 2.0**53, None)]),
         (b'{"step":1,"time":2,"a":18446744073709551616}\n', [("a", 1, 2.0, 2.0**64, None)]),
         (b'{"step":1,"time":2,"a":1' + b"0" * 400 + b"}\n", [("a", 1, 2.0, math.inf, None)]),
+        (b'{"step":1,"time":2,"a":' + b"9" * 5000 + b"}\n", [("a", 1, 2.0, math.inf, None)]),
+        (b'{"step":1,"time":2,"a":0.' + b"1" * 5000 + b"}\n", [("a", 1, 2.0, 1 / 9, None)]),
         (b'{"step":1,"time":2,"a":1e400}\n', [("a", 1, 2.0, math.inf, None)]),
         (b'{"step":1,"time":2,"a":"Infinity"}\n', [("a", 1, 2.0, math.inf, None)]),
         (b'{"step":1,"time":2,"a":"-Infinity"}\n', [("a", 1, 2.0, -math.inf, None)]),
         (b'{"step":1,"time":2,"a":-Infinity}\n', [("a", 1, 2.0, -math.inf, None)]),
         ('{"step":1,"time":2,"émile/μ [%]":1}\n'.encode(), [("émile/μ [%]", 1, 2.0, 1.0, None)]),
+        (b'{"step":1,"time":2,"Inf/a: [m] {n}":1}\n', [("Inf/a: [m] {n}", 1, 2.0, 1.0, None)]),
         (b'{"step":1,"time":2,"huber_loss[delta=1.3]":1}\n', [("huber_loss[delta=1.3]", 1, 2.0, 1.0, None)]),
     ],
 )
@@ -147,6 +150,18 @@ BAD = {
     b'{"step":1,"\xff":1}': "no JSON",
     b'{"step":1,"\\ud800":1}': "no JSON",
     b"[" * 100_000: "no JSON",
+    b"[" * 100_000 + b"]" * 100_000: "no JSON",
+    b'{"step":1,"b":' + b"[" * 100_000 + b"]" * 100_000 + b"}": "no JSON",
+    b'{"step":1,"b": \t' + b'{"c":' * 100_000 + b"1" + b"}" * 100_000 + b"}": "no JSON",
+    b'{"step":' + b"[" * 1000 + b"]" * 1000 + b"}": "no JSON: nested too deep",
+    b'{"step":1,"b":' + b'{"c":' * 100 + b"1" + b"}" * 100 + b"}": "no JSON: nested too deep",
+    b'{"step":1,"b":' + b"[" * 99 + b"]" * 99 + b"}": "'b' is no number: an array",
+    b'{"step":1,"a":Inf}': "no JSON",
+    b'{"step":1,"a":-Inf}': "no JSON",
+    b'{"step":1,"a": -NaN}': "no JSON",
+    b'{"step":1,"a":nan}': "no JSON",
+    b"\x0b": "no JSON",
+    b'\xef\xbb\xbf{"step":1,"a":1}': "no JSON",
     b"[1]": "no JSON object",
     b"3": "no JSON object",
     b'{"a":1}': "no step",
@@ -174,6 +189,22 @@ def test_a_faulty_line_is_skipped_and_named_and_the_others_count(line: bytes, re
     assert len(reader.faults) == reader.skipped == 1
     assert reader.faults[0][0] == len(before)
     assert reason in reader.faults[0][1]
+
+
+@pytest.mark.parametrize("deep", [b"[" * 100_000 + b"]" * 100_000, b'{"c":' * 100_000 + b"1" + b"}" * 100_000])
+@pytest.mark.parametrize("tags", [None, frozenset({"zz"})])
+def test_nothing_that_nests_reaches_a_reader_whose_stack_ends(deep: bytes, tags: frozenset[str] | None) -> None:
+    # As many lines without a brace as braces too many, and the deep one first: what a count alone would miss.
+    lines = deep + b"\n" + b'{"step":1,"b":' + deep + b"}\n" + b"\n" * 200_000 + build.lines(range(300), "zz")
+    reader = logs.LogReader("main", 1, tags)
+    assert sum(table.num_rows for table in reader.feed(lines)) == 300
+    assert [begin for begin, _ in reader.faults] == [0, len(deep) + 1]
+
+
+def test_a_piece_that_begins_with_a_byte_order_mark_is_no_begin_of_a_log() -> None:
+    rows, reader = read(build.lines(range(300), "zz"))
+    again = reader.feed(b"\xef\xbb\xbf" + build.lines(range(300), "zz"))
+    assert (len(rows), sum(table.num_rows for table in again), reader.skipped) == (300, 299, 1)
 
 
 def test_a_value_that_is_no_number_leaves_the_others_of_its_line() -> None:
