@@ -195,6 +195,7 @@ def as_value(value: object) -> float | None:
 
 def as_step(value: object) -> int | None:
     """The step that a JSON value stands for: a whole number of 64 bits, ``12`` or ``12.0``; None for anything else."""
-    if type(value) is float and value.is_integer():
+    # Readers of JSON make floats of integers past 64 bits; the lowest of these has the same float as STEP_MIN.
+    if type(value) is float and value.is_integer() and abs(value) < 2**63:
         value = int(value)
     return value if type(value) is int and STEP_MIN <= value <= STEP_MAX else None

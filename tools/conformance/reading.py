@@ -34,8 +34,8 @@ def read_run(run: str) -> dict[str, Any]:
         "jobs": jobs,
         "points": _points(table.to_pydict()),
         "skipped": _skipped(fs, run),
-        "entries": _entries(fs, run, unit, state, loader),
-        "finished": state is not None and is_obeyed(state.finished, _main(jobs)),
+        "entries": None if unit is None or state is None else _entries(fs, run, unit, state, loader),
+        "finished": None if state is None else is_obeyed(state.finished, _main(jobs)),
     }
 
 
@@ -97,19 +97,15 @@ def _queue(fs: LocalFileSystem, run: str, loader: Loader) -> tuple[Store | None,
     return unit, queue_state(unit)
 
 
-def _entries(
-    fs: LocalFileSystem, run: str, unit: Store | None, state: QueueState | None, loader: Loader
-) -> dict[str, Any]:
-    places: dict[str, str | None] = {}
-    if unit is not None and state is not None:
-        for name in unit.names(layout.META):
-            entry = layout.parse_meta_name(name)
-            if entry is not None:
-                places[entry] = None
-        places |= {entry: "queue" if attempt == 1 else "retry" for entry, attempt in state.waiting}
-        places |= {claim.entry: "claimed" for claim in state.claimed}
-        places |= dict.fromkeys(state.failed, "failed")
+def _entries(fs: LocalFileSystem, run: str, unit: Store, state: QueueState, loader: Loader) -> dict[str, Any]:
+    metas = filter(None, map(layout.parse_meta_name, unit.names(layout.META)))
+    places: dict[str, str | None] = dict.fromkeys(metas)
+    # Of two places the first in docs/clients.md counts, which is the last one set here.
     places |= {name: "best" for name in names_in(fs, f"{run}/{layout.BEST}") if is_entry(name)}
+    places |= dict.fromkeys(state.failed, "failed")
+    places |= {entry: "queue" for entry, attempt in state.waiting if attempt == 1}
+    places |= {entry: "retry" for entry, attempt in state.waiting if attempt > 1}
+    places |= {claim.entry: "claimed" for claim in state.claimed}
     outcomes: dict[str, dict[str, str]] = {}
     for name in sorted(names_in(fs, f"{run}/{layout.EVALS}")):
         key = layout.parse_outcome_name(name)

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import of_sessions  # noqa: F401 - adds its vectors
+import of_lines  # noqa: F401 - adds its vectors
+import of_sessions  # noqa: F401
 from parts import VECTORS, Json, Moment, Vector
 
 FOLDER = Path(__file__).resolve().parents[2] / "tests" / "conformance"
