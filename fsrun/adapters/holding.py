@@ -405,7 +405,7 @@ class PausedEvaluation:
             owner = layout.parse_temp_name(name)
             if owner is not None and owner[0] == MAIN and owner[1] < store.session:
                 path = store.path(layout.FILES, name)
-                if store.fs.read(path).startswith(_MARK):
+                if store.fs.read(path, 0, len(_MARK)) == _MARK:
                     _remove(path)
 
     def _store(self) -> Store:

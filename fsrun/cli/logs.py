@@ -16,6 +16,7 @@ from fsrun.core.errors import NotFoundError, UsageError
 from fsrun.core.ids import MAIN, is_job
 from fsrun.disk.fs import FileSystem
 
+_PIECE = 1 << 20
 POLL = 0.5
 """Seconds between two looks at a console that is followed."""
 
@@ -95,10 +96,12 @@ def read_console(fs: FileSystem, path: str, job: str, session: int, *, follow: b
         while True:
             later = [n for n in console_sessions(fs, path, job) if n > session] if follow else []
             over = not follow or bool(later) or _has_finished(fs, path, job)
-            data = fs.read(log, read)
+            data = fs.read(log, read, _PIECE)
             read += len(data)
             yield text.feed(data)
             # What decided that nothing more comes was read before the bytes, so that none is missed.
+            if len(data) == _PIECE:
+                continue
             if over:
                 break
             if not data:

@@ -62,6 +62,7 @@ class PlainText:
 
     def feed(self, data: bytes) -> str:
         """Return the lines that ``data`` finished, each with its end; the rest waits for more."""
+        data = data.replace(b"\0", b"")  # a terminal shows none, and a host that lost power leaves many
         *lines, self._rest = (self._rest + self._decoder.decode(data)).split("\n")
         while len(self._rest) > MAX_LINE:
             lines.append(self._rest[:MAX_LINE])

@@ -17,9 +17,9 @@ MAX_RECORD = 64 << 20
 MAX_DEPTH = 100
 """Objects and arrays in one another, the outermost among them; what nests deeper is no JSON (protocol.md 8.2)."""
 
-MAX_DEPTH = 100
-"""Levels of a record that are written; what is read may have ten times as many, and is shown and copied up to here."""
-_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+_MAX_WRITTEN = 2 * MAX_DEPTH
+"""Levels that are written: what is shown holds records that were read, and orjson refuses some more than these."""
+_TOO_DEEP = f"nested deeper than {_MAX_WRITTEN} levels"
 
 WORDS: dict[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -43,7 +43,7 @@ def _plain(value: object, depth: int = 0) -> object:
             return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
-    if depth == MAX_DEPTH and isinstance(value, Mapping | list | tuple):
+    if depth == _MAX_WRITTEN and isinstance(value, Mapping | list | tuple):
         return _TOO_DEEP
     if isinstance(value, Mapping):
         return {_plain(str(k)): _plain(v, depth + 1) for k, v in value.items()}

@@ -15,6 +15,7 @@ from fsrun.core.errors import InvalidError
 
 PROTOCOL = "1.0"
 MAJOR = 1
+_DIGITS = 18
 
 
 def rfc3339(time_ns: int) -> str:
@@ -34,7 +35,8 @@ def parse_rfc3339(text: str) -> float | None:
 def major(protocol: object) -> int | None:
     """Return the major number of a ``protocol`` value such as ``"1.0"``, or None."""
     head = protocol.partition(".")[0] if isinstance(protocol, str) else ""
-    return int(head) if head.isascii() and head.isdigit() else None
+    # Longer than any number of ours: Python refuses to read some thousand digits.
+    return int(head) if head.isascii() and head.isdigit() and len(head) <= _DIGITS else None
 
 
 def _typed(kind: type | tuple[type, ...], *, none: bool = False) -> Callable[[object], bool]:
@@ -68,10 +70,12 @@ def _sizes(value: object) -> bool:
 
 
 def _whole(value: object) -> object:
-    """``100.0`` as ``100``: JSON has one kind of number, and so has JSON Schema."""
+    """``100.0`` as ``100``, and so in an object: JSON has one kind of number, and so has JSON Schema."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return {key: _whole(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    return {key: _whole(inner) if isinstance(inner, float) else inner for key, inner in value.items()}
 
 
 def _maps(value: object) -> bool:

@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 import orjson
 
-from fsrun.core import layout
+from fsrun.core import codec, layout
 from fsrun.core.records import MAJOR, PROTOCOL, major
 from fsrun.core.scalars import is_made_of
 from fsrun.disk.fs import NO_FILE, FileSystem, is_file
@@ -64,7 +64,7 @@ class Consumed:
     def decode(cls, data: bytes) -> Consumed | None:
         """Read the metadata; None where it is of another major version or is no such thing."""
         try:
-            value = orjson.loads(data)
+            value = codec.loads(data)
         except orjson.JSONDecodeError:
             return None
         if not isinstance(value, dict) or major(value.get("protocol")) != MAJOR or value.get("must_understand"):

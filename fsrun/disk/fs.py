@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat as stat_module
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,8 +70,11 @@ class FileSystem(Protocol):
         """Like ``names``, with whether each name is a folder (links are not followed)."""
         ...
 
-    def read(self, path: str, start: int = 0) -> bytes:
-        """Content from byte ``start`` on, through a fresh open after its folder was opened. No pipe, no device."""
+    def read(self, path: str, start: int = 0, limit: int | None = None) -> bytes:
+        """Content from byte ``start`` on, through a fresh open after its folder was opened. No pipe, no device.
+
+        ``limit``: so many bytes at most, whatever stands there.
+        """
         ...
 
     def stat(self, path: str) -> Stat:
@@ -181,14 +185,18 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _read_all(descriptor: int) -> bytes:
+def _read_all(descriptor: int, limit: int | None) -> bytes:
     """Read to the end. Most records fit the first read: no file object, no growing buffer for them."""
-    data = os.read(descriptor, _READ_FIRST)
-    if len(data) < _READ_FIRST and not (more := os.read(descriptor, _READ_FIRST)):
+    left = sys.maxsize if limit is None else limit
+    data = os.read(descriptor, min(_READ_FIRST, left))
+    left -= len(data)
+    if len(data) < _READ_FIRST and not (more := os.read(descriptor, min(_READ_FIRST, left))):
         return data
     chunks = [data] if len(data) == _READ_FIRST else [data, more]
-    while chunk := os.read(descriptor, _COPY_CHUNK):
+    left -= 0 if len(data) == _READ_FIRST else len(more)
+    while chunk := os.read(descriptor, min(_COPY_CHUNK, left)):
         chunks.append(chunk)
+        left -= len(chunk)
     return b"".join(chunks)
 
 
@@ -257,7 +265,7 @@ class LocalFileSystem:
             with os.scandir(folder) as entries:
                 return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
-    def read(self, path: str, start: int = 0) -> bytes:
+    def read(self, path: str, start: int = 0, limit: int | None = None) -> bytes:
         """Content from ``start`` on, through a fresh open."""
         with _stale_is_missing(path):
             _revalidate(path[: path.rfind("/")] or "/")
@@ -267,7 +275,7 @@ class LocalFileSystem:
                 refresh(descriptor)
                 if start:
                     os.lseek(descriptor, start, os.SEEK_SET)
-                return _read_all(descriptor)
+                return _read_all(descriptor, limit)
             finally:
                 os.close(descriptor)
 

@@ -39,6 +39,11 @@ def is_same(fs: FileSystem, first: str | int, second: str) -> bool | None:
         return None
 
 
+def read_record(fs: FileSystem, path: str) -> dict[str, Any] | None:
+    """Read a record at an absolute path; None where it is not whole (yet). Raises ``OSError``."""
+    return codec.decode_record(fs.read(path, 0, codec.MAX_RECORD + 1))
+
+
 class Store:
     """Publishes below one folder, under hidden names that carry a job and a session."""
 
@@ -118,7 +123,7 @@ class Store:
         if (same := is_same(self.fs, temp, target)) is not None:
             return same
         try:
-            return self.fs.read(target) == data
+            return self.fs.read(target, 0, len(data) + 1) == data
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 return None
@@ -144,7 +149,7 @@ class Store:
     def _stands(self, target: str, data: bytes) -> bool:
         """Whether a replacement that was reported as failed happened: its bytes are there."""
         try:
-            return self.fs.read(target) == data
+            return self.fs.read(target, 0, len(data) + 1) == data
         except OSError:
             return False
 
@@ -196,7 +201,7 @@ class Store:
     def record(self, path: str) -> dict[str, Any] | None:
         """Read a record; None where it is not there (yet)."""
         try:
-            return codec.decode_record(self.fs.read(self.path(path)))
+            return read_record(self.fs, self.path(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

@@ -24,7 +24,7 @@ from fsrun.core.records import Lock, Unit
 from fsrun.core.sessions import look
 from fsrun.core.timing import DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT
 from fsrun.disk.fs import FileSystem
-from fsrun.disk.store import Store
+from fsrun.disk.store import Store, read_record
 from fsrun.run.chain import read_lock
 from fsrun.run.roots import ROOT_VARIABLE, list_jobs, resolve_root
 
@@ -265,7 +265,7 @@ def find_unit(fs: FileSystem, path: str, unit: Mapping[str, Any] | None) -> str:
         return path
     folder = str(unit.get("path", ""))
     try:
-        there = codec.decode_record(fs.read(f"{folder}/{layout.UNIT}"))
+        there = read_record(fs, f"{folder}/{layout.UNIT}")
     except OSError:
         there = None
     if there is None or there.get("id") != unit.get("id"):

@@ -13,10 +13,11 @@ from typing import Any
 
 import orjson
 
-from fsrun.core import codec, layout
+from fsrun.core import layout
 from fsrun.core.errors import InvalidError, NotFoundError
 from fsrun.core.ids import MAIN
 from fsrun.disk.fs import FileSystem
+from fsrun.disk.store import read_record
 from fsrun.run.roots import FIRST_LOCK, list_jobs
 
 _MISSING = (FileNotFoundError, NotADirectoryError)
@@ -90,7 +91,7 @@ def _chains_of(fs: FileSystem, path: str, names: list[str]) -> Chains | None:
 def record_at(fs: FileSystem, path: str) -> dict[str, Any]:
     """A record as it stands; empty where it is absent, torn or no JSON."""
     try:
-        return codec.decode_record(fs.read(path)) or {}
+        return read_record(fs, path) or {}
     except OSError:
         return {}
 

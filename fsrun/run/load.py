@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from fsrun.core import codec, layout
+from fsrun.core import layout
 from fsrun.core.errors import InvalidError
 from fsrun.core.ids import MAIN
 from fsrun.core.records import Lock, Outcome
@@ -34,6 +34,7 @@ from fsrun.disk.footer import Consumed
 from fsrun.disk.fs import NO_FILE, FileSystem
 from fsrun.disk.logs import PIECE, POINTS, LogReader, line_numbers, read_pieces
 from fsrun.disk.segments import open_segment
+from fsrun.disk.store import read_record
 from fsrun.run.points import Rules, from_points, in_order, standing
 
 _LOOKS = 8
@@ -122,7 +123,7 @@ class Loader:
                 continue
             path = f"{layout.JOBS}/{name}"
             try:
-                record = codec.decode_record(self.fs.read(self.path(path)))
+                record = read_record(self.fs, self.path(path))
                 if record is None:
                     raise InvalidError("not whole: no newline at its end, or no JSON object")
                 why = refusal(record)
@@ -246,7 +247,7 @@ class Loader:
         """An outcome that a listing of ``evals/`` has shown; None: not (yet) readable."""
         path = f"{layout.EVALS}/{name}"
         try:
-            record = codec.decode_record(self.fs.read(self.path(path)))
+            record = read_record(self.fs, self.path(path))
             return None if record is None else Outcome.from_json(record)
         except (InvalidError, OSError) as error:
             self.problems.add(path, None, str(error))

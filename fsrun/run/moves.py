@@ -175,7 +175,7 @@ class Moves:
             return None
         for _ in range(_READ_TRIES):
             with suppress(FileNotFoundError):
-                data = self.runs.fs.read(path)
+                data = self.runs.fs.read(path, 0, codec.MAX_RECORD + 1)
                 if data.endswith(b"\n"):
                     return self._understand(data, path)
             self.clock.sleep(self.session.timing.timeout / _READ_TRIES)

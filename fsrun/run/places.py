@@ -61,7 +61,7 @@ def _queue(unit: Store, elsewhere: bool) -> list[str]:
 
 def _finished(unit: Store) -> int | None:
     try:
-        return order.parse_finished(unit.fs.read(unit.path(layout.QUEUE, layout.FINISHED)))
+        return order.parse_finished(unit.fs.read(unit.path(layout.QUEUE, layout.FINISHED), 0, codec.MAX_RECORD + 1))
     except OSError as error:
         if isinstance(error, FileNotFoundError) or error.errno in NO_FILE:
             return None

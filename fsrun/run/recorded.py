@@ -17,6 +17,8 @@ from fsrun.core import codec, layout
 from fsrun.core.errors import InvalidError
 from fsrun.core.indexes import ArtifactLine, Line, MediaLine, TableLine, read_line, standing
 from fsrun.core.scalars import Sessions, read_sessions
+from fsrun.disk.fs import require_file
+from fsrun.disk.store import read_record
 from fsrun.run.digests import parse_sums
 from fsrun.run.load import list_folder
 
@@ -66,7 +68,11 @@ class TableFile:
         """The table as Arrow, which ``to_pandas()`` makes a DataFrame. Raises ``OSError``, ``ArrowException``."""
         import pyarrow.parquet as pq
 
-        return pq.read_table(self.path, partitioning=None)
+        # Opened here, since by its path Arrow would wait for the writer of a pipe, and read a folder as one table.
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb", closefd=True) as file:
+            require_file(descriptor, self.path)
+            return pq.read_table(file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ class Artifact:
 
     def files(self) -> dict[str, int]:
         """Its files: name -> bytes, as they were kept. Raises ``OSError``, ``InvalidError``."""
-        record = codec.decode_record(self._fs.read(f"{self._folder}/{layout.MANIFEST}"))
+        record = read_record(self._fs, f"{self._folder}/{layout.MANIFEST}")
         files = record.get("files") if record is not None else None
         if not isinstance(files, list):
             raise InvalidError(f"{self._folder}/{layout.MANIFEST} is no manifest")
@@ -100,7 +106,7 @@ class Artifact:
         """SHA-256 of its files: name -> hexadecimal text; empty where they were not (or not yet) taken."""
         if layout.SUMS not in list_folder(self._fs, self._folder):
             return {}
-        return parse_sums(self._fs.read(f"{self._folder}/{layout.SUMS}"))
+        return parse_sums(self._fs.read(f"{self._folder}/{layout.SUMS}", 0, codec.MAX_RECORD))
 
 
 def read_media(loader: Loader, *, every: bool) -> list[Medium]:
@@ -182,7 +188,7 @@ def _look(loader: Loader, folder: str, sessions: Sessions) -> Iterator[tuple[str
             for text in data.split(b"\n")[:-1]:
                 number += 1
                 try:
-                    line = read_line(folder, orjson.loads(text))
+                    line = read_line(folder, codec.loads(text))
                     leaving = next((p for p in _all_paths(line) if leaves(root, p)), None)
                     if leaving is not None:
                         raise InvalidError(f"{leaving!r:.200} leads out of the run folder")

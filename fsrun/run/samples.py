@@ -158,7 +158,7 @@ class Placing:
         assert self._store is not None
         path = self._store.path(layout.EVALS, name)
         data = self.samples.data
-        return self._store.fs.stat(path).size == len(data) and self._store.fs.read(path) == data
+        return self._store.fs.stat(path).size == len(data) and self._store.fs.read(path, 0, len(data) + 1) == data
 
     def clear(self, kept: Claim | None) -> None:
         """Remove the temporary, and what was put under names whose outcome is another's. ``kept``: theirs stands.

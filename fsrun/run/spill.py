@@ -23,7 +23,7 @@ from fsrun.core.records import PROTOCOL, Record, _a, _int, _text
 from fsrun.core.scalars import Source, read_sessions, sources
 from fsrun.core.versions import decode_lock
 from fsrun.disk.fs import FileSystem, LocalFileSystem, LogFile
-from fsrun.disk.store import Store
+from fsrun.disk.store import Store, read_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ def _all_spills(local: FileSystem, folder: str) -> Iterator[Found]:
 
 def _read_note(local: FileSystem, path: str) -> SpillNote | None:
     try:
-        value = codec.decode_record(local.read(path))
+        value = read_record(local, path)
         return None if value is None else SpillNote.from_json(value)
     except (OSError, InvalidError):
         return None

@@ -32,6 +32,8 @@ _KEYS = 300
 """Settings, and scalars, in a row."""
 _TAIL = 1 << 16
 """Bytes of a log that are looked at for the newest scalars, at one time."""
+_JUMP = 8 << 20
+"""Bytes that came since the last look, beyond which only the last of them are looked at."""
 _JOB_FACTS = ("job", "status", "reason", "host", "pid", "heartbeat", "silent_s", "timeout", "session", "alive", "step")
 
 
@@ -159,12 +161,14 @@ def _read_tails(fs: FileSystem, path: str, jobs: Iterable[Mapping[str, Any]], ta
 def _advance(fs: FileSystem, log: str, tail: Tail) -> None:
     if tail.offset < 0:
         tail.offset = max(0, fs.stat(log).size - _TAIL)
-    data = fs.read(log, tail.offset)
+    elif fs.stat(log).size - tail.offset > _JUMP:
+        tail.offset = max(tail.offset, fs.stat(log).size - _TAIL)
+    data = fs.read(log, tail.offset, _JUMP + 1)
     length = complete_prefix(data)
     tail.offset += length
     for line in data[max(0, length - _TAIL) : length].splitlines():
         try:
-            point = orjson.loads(line)
+            point = codec.loads(line)
         except orjson.JSONDecodeError:
             continue  # the first one may be a part
         if not isinstance(point, dict) or (step := as_int(point.get("step"))) is None:

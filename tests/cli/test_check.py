@@ -169,8 +169,10 @@ BREACHES: dict[str, tuple[Change, tuple[str, str, int | None, str]]] = {
     "a line of an outcome that does not stand": (
         lambda r: r.log("eval", 1, build.line(2, {"x": 1}, entry="z_9.pt.1")),
         ("note", "scalars/eval.1.jsonl", None, "5.9")),
-    "an index that is no JSON": (
-        lambda r: r.write("system/main/2.jsonl", b"{}\nx\n"), ("error", "system/main/2.jsonl", 2, "8.2")),
+    "a sample that is no JSON": (
+        lambda r: r.write("system/main/2.jsonl", b'{"time": 1}\nx\n'), ("error", "system/main/2.jsonl", 2, "6.13")),
+    "a sample without a time": (
+        lambda r: r.write("system/main/2.jsonl", b'{"host/cpu": 1}\n'), ("error", "system/main/2.jsonl", 1, "6.13")),
     "no data.parquet": (lambda r: os.unlink(r.path / "data.parquet"), ("warning", "data.parquet", None, "6.9")),
     "a data.parquet that is none": (
         lambda r: r.write("data.parquet", b"PAR1"), ("warning", "data.parquet", None, "6.9")),

@@ -123,11 +123,23 @@ def test_following_goes_on_into_later_sessions_and_ends_when_the_job_has_finishe
     class Steps(LocalFileSystem):
         """Takes the next step whenever nothing new was found."""
 
-        def read(self, path: str, start: int = 0) -> bytes:
-            data = super().read(path, start)
+        def read(self, path: str, start: int = 0, limit: int | None = None) -> bytes:
+            data = super().read(path, start, limit)
             if not data and path.endswith(".log"):
                 next(steps, lambda: None)()
             return data
 
     printed = "".join(logs.read_console(Steps(), str(run.path), "main", 1, follow=True))
     assert printed == "one\ntwo\nthree\nfour\n"
+
+
+def test_a_long_console_is_shown_a_piece_at_a_time_and_its_holes_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_PIECE", 7)
+    run = build.run(tmp_path)
+    run.session("main", 1)
+    run.write("files/output.main.1.log", "one\ntwo €\n" + "\0" * 50 + "three")
+    printed = list(logs.read_console(LocalFileSystem(), str(run.path), "main", 1, follow=False))
+    assert "".join(printed) == "one\ntwo €\nthree\n"
+    assert len(printed) > 5

@@ -75,3 +75,17 @@ def test_what_nests_deeper_than_is_safe_is_no_json() -> None:
     with pytest.raises(orjson.JSONDecodeError):
         codec.loads(b"[" * 101 + b"]" * 101)
     assert codec.loads(b'"' + b"[" * 200 + b'"') == "[" * 200
+
+
+def test_what_is_written_again_of_a_deep_value_ends_in_words() -> None:
+    deep: object = 1
+    for _ in range(1000):
+        deep = [deep]
+    assert b"nested deeper than" in codec.encode_record({"a": deep})
+    assert codec.decode_record(codec.encode_record({"a": 1e308, "b": 10**308})) == {"a": 1e308, "b": 1e308}
+
+
+def test_what_is_longer_than_any_record_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_RECORD", 8)
+    assert codec.decode_record(b'{"a":1}\n') == {"a": 1}
+    assert codec.decode_record(b'{"a":12}\n') is None

@@ -123,3 +123,15 @@ def test_a_lock_that_does_not_say_who_holds_it_names_a_host_that_is_never_proved
     assert (records.holder_of(said).host, records.holder_of(said).pid) == ("node7", 12)
     for silent in (None, Lock.from_json(LOCK), Lock.from_json(LOCK | {"holder": {"host": 7}})):
         assert records.holder_of(silent) == Holder(host="an unknown host")
+
+
+def test_a_major_number_of_any_length_is_a_verdict() -> None:
+    assert [records.major(text) for text in ("1.0", "12.1", "x.0", "", None, 1.0)] == [1, 12, None, None, None, None]
+    assert records.major("9" * 5000 + ".0") is None
+
+
+def test_a_whole_number_may_be_written_as_a_float_where_one_must_stand() -> None:
+    lock = Lock.from_json(LOCK | {"session": 2.0, "fence": {"scalars/main.1.jsonl": 7.0}})
+    assert (lock.session, lock.fence) == (2, {"scalars/main.1.jsonl": 7})
+    with pytest.raises(InvalidError, match="fence"):
+        Lock.from_json(LOCK | {"fence": {"a": {"b": 7.0}}})

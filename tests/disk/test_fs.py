@@ -68,3 +68,13 @@ def _leads_to(number: str, path: Path) -> bool:
         return os.readlink(f"/proc/self/fd/{number}") == str(path)
     except OSError:
         return False
+
+
+def test_of_a_file_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(bytes(range(256)) * 1024)
+    for start, limit in ((0, 0), (0, 1), (5, 70_000), (100, 1 << 16), (0, 1 << 18), (3, 1 << 20)):
+        assert FS.read(str(path), start, limit) == path.read_bytes()[start : start + limit]
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    assert FS.read(str(path), 1 << 39, 100_000) == b"\0" * 100_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -211,3 +212,21 @@ def test_a_wrong_table_is_one_warning(run: fsrun.Run, caplog: pytest.LogCaptureF
     assert fsrun.open(run.path).tables() == []
     assert "add_table 't': a table is a DataFrame" in caplog.text
     assert len(caplog.records) == 1
+
+
+def test_what_stands_in_place_of_a_table_is_an_error_and_holds_nobody_up(run: fsrun.Run) -> None:
+    run.add_table("t", [{"a": 1}], 0)
+    run.finish()
+    (table,) = fsrun.open(run.path).tables()
+    path = Path(table.path)
+    content = path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    (path / "part.parquet").write_bytes(content)
+    with pytest.raises(IsADirectoryError):
+        table.read()
+    (path / "part.parquet").unlink()
+    path.rmdir()
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="pipe"):
+        table.read()

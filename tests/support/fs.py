@@ -64,8 +64,8 @@ class WrappedFS:
     def scan(self, folder: str) -> list[tuple[str, bool]]:
         return self.around(Operation("scan", (folder,)), lambda: self.inner.scan(folder))
 
-    def read(self, path: str, start: int = 0) -> bytes:
-        return self.around(Operation("read", (path,)), lambda: self.inner.read(path, start))
+    def read(self, path: str, start: int = 0, limit: int | None = None) -> bytes:
+        return self.around(Operation("read", (path,)), lambda: self.inner.read(path, start, limit))
 
     def stat(self, path: str) -> Stat:
         return self.around(Operation("stat", (path,)), lambda: self.inner.stat(path))

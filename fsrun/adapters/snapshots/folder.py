@@ -26,7 +26,7 @@ from fsrun.core.records import Holder
 from fsrun.core.states import SessionState
 from fsrun.disk import identity
 from fsrun.disk.fs import FileSystem
-from fsrun.disk.store import Store
+from fsrun.disk.store import Store, read_record
 from fsrun.run import chain
 
 _PREFIX = ".fsrun-"
@@ -160,7 +160,7 @@ def _owner_of(fs: FileSystem, path: str, name: str, run_dir: str) -> Owner | Non
         return None
     record: dict[str, Any] | None = None
     with suppress(OSError):
-        record = codec.decode_record(fs.read(f"{path}/{_OWNER}"))
+        record = read_record(fs, f"{path}/{_OWNER}")
     if record is None:
         # Its process died before it wrote anything into it.
         return Owner(run_dir, *named) if named[0] == os.path.basename(run_dir) else None

@@ -111,7 +111,7 @@ class Picture:
         store = store if store is not None else self.store
         shown = file if store is self.store else store.path(file)
         try:
-            data = self.fs.read(store.path(file))
+            data = self.fs.read(store.path(file), 0, codec.MAX_RECORD + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -119,7 +119,8 @@ class Picture:
             return None
         value = codec.decode_record(data)
         if value is None:
-            what = "is cut short" if not data.endswith(b"\n") else "is no JSON object"
+            cut = "is cut short" if len(data) <= codec.MAX_RECORD else f"has more than {codec.MAX_RECORD >> 20} MiB"
+            what = "is no JSON object" if data.endswith(b"\n") and len(data) <= codec.MAX_RECORD else cut
             self.report("error", shown, "6", what, "restore it from a copy; readers take it for not there yet")
             return None
         # Of other records than locks, who wrote them by hand may have left it out.

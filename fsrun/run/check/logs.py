@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fsrun.core import layout
-from fsrun.core.lines import complete_prefix
 from fsrun.core.scalars import Sessions, Source, read_sessions, sources
-from fsrun.disk.logs import LogReader, read_pieces
+from fsrun.core.system import parse_samples
+from fsrun.disk.logs import LogReader, line_numbers, read_pieces
+from fsrun.run.check.extent import cuts_line, measure
 from fsrun.run.check.finding import Fix, Picture
 from fsrun.run.check.recorded import check_indexes
 from fsrun.run.check.repair import bring_spill, build_data
@@ -51,31 +52,31 @@ def _check_scalars(picture: Picture, source: Source, held: Sessions, done: set[s
         message = f"session {source.session} of job {source.job} was never opened"
         picture.report("error", path, "4", message, "its lock is gone; without it no reader knows the job")
     try:
-        data = picture.fs.read(picture.store.path(path))
+        extent = measure(picture.fs, picture.store.path(path))
     except OSError as error:
         picture.report("error", path, "8.2", f"cannot be read: {error.strerror}", "make it readable")
         return 0
-    complete = complete_prefix(data)
-    if (hole := data.find(b"\0")) >= 0:
-        line = data.count(b"\n", 0, hole) + 1
-        message = f"NUL bytes from byte {hole} on; nothing after them counts"
-        picture.report("warning", path, "8.2", message, "the host lost power; what counts is intact", line=line)
-    elif complete < len(data) and picture.is_closed(source.job, source.session):
-        message = f"the last line is cut short ({len(data) - complete} bytes); it does not count"
-        picture.report("note", path, "8.2", message, "nothing: its writer was killed", line=data.count(b"\n") + 1)
+    if extent.hole is not None:
+        message = f"NUL bytes from byte {extent.hole} on; nothing after them counts"
+        remedy = "the host lost power; what counts is intact"
+        picture.report("warning", path, "8.2", message, remedy, line=extent.lines + 1)
+    elif extent.complete < extent.size and picture.is_closed(source.job, source.session):
+        message = f"the last line is cut short ({extent.size - extent.complete} bytes); it does not count"
+        picture.report("note", path, "8.2", message, "nothing: its writer was killed", line=extent.lines + 1)
     limit = held.limit(source)
     if limit is not None:
-        _check_limit(picture, path, data, complete, limit)
-    _check_lines(picture, source, complete, data, done)
-    return complete
+        _check_limit(picture, path, extent.complete, limit)
+    # Bytes past a fence are void (protocol.md 4.7), and so are their faults.
+    _check_lines(picture, source, extent.complete if limit is None else min(limit, extent.complete), done)
+    return extent.complete
 
 
-def _check_limit(picture: Picture, path: str, data: bytes, complete: int, limit: int) -> None:
+def _check_limit(picture: Picture, path: str, complete: int, limit: int) -> None:
     """Compare a log with the fence that the next session put over it."""
     if limit > complete:
         message = f"only {complete} complete bytes are there, but {limit} count by the fence of the next session"
         picture.report("error", path, "4.7", message, "lines were lost; restore the log from a copy")
-    elif limit and data[limit - 1 : limit] != b"\n":
+    elif cuts_line(picture.fs, picture.store.path(path), limit):
         message = f"the fence of the next session cuts a line at byte {limit}"
         picture.report("error", path, "9", message, "whoever wrote that lock does not follow protocol.md 4.7")
     elif limit < complete:
@@ -83,13 +84,13 @@ def _check_limit(picture: Picture, path: str, data: bytes, complete: int, limit:
         picture.report("note", path, "4.7", message, "nothing: a writer went on after it had been replaced")
 
 
-def _check_lines(picture: Picture, source: Source, complete: int, data: bytes, done: set[str]) -> None:
+def _check_lines(picture: Picture, source: Source, complete: int, done: set[str]) -> None:
     """Read a log as every reader does, and name what it skips."""
     path, log = source.path, LogReader(source.job, source.session)
     for _ in log.read(read_pieces(picture.fs, picture.store.path(path), 0, complete)):
         pass
-    for begin, reason in log.faults[:_MOST]:
-        line = data.count(b"\n", 0, begin) + 1
+    numbers = line_numbers(picture.fs, picture.store.path(path), [begin for begin, _ in log.faults[:_MOST]])
+    for line, (_, reason) in zip(numbers, log.faults, strict=False):
         message, remedy = f"{reason}; it does not count", "what is beside and after it counts; its writer is at fault"
         picture.report("error", path, "6.8", message, remedy, line=line)
     if log.skipped > _MOST:
@@ -101,26 +102,22 @@ def _check_lines(picture: Picture, source: Source, complete: int, data: bytes, d
 
 
 def _check_index(picture: Picture, folder: str, name: str, complete: dict[str, int]) -> None:
-    """Check that a log without a schema of its own holds whole JSON lines."""
-    import orjson
-
+    """Check the samples of the machine of one session."""
     if not name.endswith(".jsonl") or name.startswith("."):
         return
     path = f"{folder}/{name}"
     try:
-        data = picture.fs.read(picture.store.path(path))
+        complete[path] = measure(picture.fs, picture.store.path(path)).complete
+        faults: list[tuple[int, str]] = []
+        before = 0
+        for piece in read_pieces(picture.fs, picture.store.path(path), 0, complete[path]):
+            faults += [(before + number, reason) for number, reason in parse_samples(piece)[1]][: _MOST - len(faults)]
+            before += piece.count(b"\n")
     except OSError as error:
         picture.report("error", path, "8.2", f"cannot be read: {error.strerror}", "make it readable")
         return
-    complete[path] = complete_prefix(data)
-    for number, line in enumerate(data[: complete[path]].splitlines(), 1):
-        try:
-            faulty = not isinstance(orjson.loads(line), dict)
-        except orjson.JSONDecodeError:
-            faulty = True
-        if faulty:
-            picture.report("error", path, "8.2", "no JSON object", "its writer is at fault", line=number)
-            return
+    for number, reason in faults:
+        picture.report("error", path, "6.13", f"{reason}; it does not count", "its writer is at fault", line=number)
 
 
 def _check_sizes(picture: Picture, complete: dict[str, int]) -> None:

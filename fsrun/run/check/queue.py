@@ -20,6 +20,8 @@ from fsrun.run.check.kept import check_samples
 from fsrun.run.check.repair import recover_claim
 from fsrun.run.places import claims
 
+_LOOK = 4096
+"""Bytes that are looked at to tell whether a file is empty."""
 _BY_HAND = "somebody moved or removed files by hand"
 
 
@@ -255,7 +257,7 @@ def _check_finished(picture: Picture, queue: _Queue) -> None:
         return
     file = f"{layout.QUEUE}/{layout.FINISHED}"
     with suppress(OSError):  # which is said below
-        if not picture.fs.read(queue.store.path(file)).strip():
+        if not picture.fs.read(queue.store.path(file), 0, _LOOK).strip():
             return
     finished = picture.read(file, Finished, queue.store)
     if finished is not None and not picture.was_opened("main", finished.main_session):

@@ -6,11 +6,12 @@ import os
 
 import orjson
 
-from fsrun.core import layout
+from fsrun.core import codec, layout
 from fsrun.core.errors import InvalidError
 from fsrun.core.indexes import ArtifactLine, Line, paths_of, read_line
-from fsrun.core.lines import complete_prefix
 from fsrun.core.scalars import Sessions
+from fsrun.disk.logs import read_pieces
+from fsrun.run.check.extent import measure
 from fsrun.run.check.finding import Picture
 
 _MOST = 20
@@ -31,22 +32,22 @@ def check_indexes(picture: Picture, held: Sessions, folders: set[str]) -> dict[s
                 message = f"session {parsed[1]} of job {parsed[0]} was never opened"
                 picture.report("error", path, "4", message, "its lock is gone; without it no reader knows the job")
             try:
-                data = picture.fs.read(picture.store.path(path))
+                complete[path] = measure(picture.fs, picture.store.path(path)).complete
             except OSError as error:
                 picture.report("error", path, "8.2", f"cannot be read: {error.strerror}", "make it readable")
                 continue
-            complete[path] = complete_prefix(data)
             fence = held.fences.get((parsed[0], parsed[1]))
             limit = complete[path] if fence is None else min(complete[path], fence.get(path, 0))
-            _check_lines(picture, folder, path, data[:limit])
+            _check_lines(picture, folder, path, limit)
     return complete
 
 
-def _check_lines(picture: Picture, folder: str, path: str, data: bytes) -> None:
+def _check_lines(picture: Picture, folder: str, path: str, limit: int) -> None:
     found = 0
-    for number, text in enumerate(data.split(b"\n")[:-1], 1):
+    pieces = read_pieces(picture.fs, picture.store.path(path), 0, limit)
+    for number, text in enumerate((text for piece in pieces for text in piece.split(b"\n")[:-1]), 1):
         try:
-            problem = _problem(picture, read_line(folder, orjson.loads(text)))
+            problem = _problem(picture, read_line(folder, codec.loads(text)))
         except (InvalidError, orjson.JSONDecodeError) as error:
             problem = f"{error}; the line does not count"
         if problem is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fsrun.core import codec, ids, layout
+from fsrun.core import ids, layout
 from fsrun.core.records import End, Lock, holder_of
 from fsrun.core.sessions import Chain, leftovers
+from fsrun.disk.store import read_record
 from fsrun.run.check.finding import Fix, Picture
 from fsrun.run.check.repair import close_dead, remove_name, rewrite_view
 
@@ -66,7 +67,7 @@ def _check_lock(picture: Picture, job: str, session: int) -> None:
     if session == 1 and lock.continues:
         picture.report("error", file, "4.6", "the first session continues no other", blame)
     if (session == 1) != (lock.fence is None):
-        what = "the first session has a fence" if session == 1 else "no fence: nothing of the session before counts"
+        what = "the first session has a fence" if session == 1 else "no fence: all of the session before counts"
         picture.report("error", file, "4.7", what, blame)
 
 
@@ -123,7 +124,7 @@ def _check_view(picture: Picture, chain: Chain) -> None:
         return
     file = layout.job_view(chain.job)
     try:
-        view = codec.decode_record(picture.fs.read(picture.store.path(file)))
+        view = read_record(picture.fs, picture.store.path(file))
     except OSError:
         view = None
     if view is not None and (view.get("session"), view.get("status")) == (chain.highest, end.status):
