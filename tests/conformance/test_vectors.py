@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,6 @@ vectors, reading = _import("vectors"), _import("reading")
 ALL = list(vectors.find())
 
 
-@pytest.fixture(params=ALL, ids=lambda vector: vector.name)
-def vector(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
-@pytest.fixture
-def run(vector: Any, tmp_path: Path) -> Iterator[Path]:
-    return vector.copy(tmp_path)
-
-
 def _findings(run: Path) -> list[dict[str, Any]]:
     try:
         return [finding.to_json() for finding in check_run(str(run))]
@@ -50,28 +40,24 @@ def _findings(run: Path) -> list[dict[str, Any]]:
         return []
 
 
-def test_the_reading_is_the_one_written_by_hand(vector: Any, run: Path) -> None:
+def _content(run: Path) -> dict[str, bytes | None]:
+    paths = (os.path.join(parent, name) for parent, _, names in os.walk(os.fsencode(run)) for name in names)
+    return {os.fsdecode(path): Path(os.fsdecode(path)).read_bytes() for path in paths if os.path.isfile(path)}
+
+
+@pytest.mark.parametrize("vector", ALL, ids=lambda vector: vector.name)
+def test_fsrun_reads_what_was_written_by_hand_and_finds_what_is_wrong(vector: Any, tmp_path: Path) -> None:
+    run = vector.copy(tmp_path)
+    before = _content(run)
     found = json.loads(json.dumps(reading.read_run(str(run))))
     assert vectors.differences(vector.expected["reading"], found) == []
 
-
-def test_check_finds_what_is_wrong_and_no_more_errors(vector: Any, run: Path) -> None:
     keys = ("severity", "file", "line", "rule")
-    found = [tuple(finding[key] for key in keys) for finding in _findings(run)]
+    findings = [tuple(finding[key] for key in keys) for finding in _findings(run)]
     wanted = [tuple(finding[key] for key in keys) for finding in vector.expected.get("check", [])]
-    assert [finding for finding in wanted if finding not in found] == []
-    assert [finding for finding in found if finding[0] == "error" and finding not in wanted] == []
-
-
-def test_nobody_who_reads_changes_a_run(vector: Any, run: Path) -> None:
-    before = _content(run)
-    reading.read_run(str(run))
-    _findings(run)
-    assert _content(run) == before
-
-
-def _content(run: Path) -> dict[str, bytes | None]:
-    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(run.rglob("*"))}
+    assert [finding for finding in wanted if finding not in findings] == []
+    assert [finding for finding in findings if finding[0] == "error" and finding not in wanted] == []
+    assert _content(run) == before, "reading changes nothing"
 
 
 def test_the_vectors_are_those_of_the_tool() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from parts import closed, finding, has_ended, invalid, log, put, reading, row, valid
+from parts import Points, closed, finding, has_ended, invalid, log, put, reading, row, valid
 
 LOG = "scalars/main.1.jsonl"
 DONE = {"main": has_ended()}
-
-
-Points = dict[str, list[list[float | str]]]
 
 
 def counts(name: str, about: str, lines: bytes, points: Points, rules: str = "8.2") -> None:

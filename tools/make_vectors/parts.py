@@ -14,6 +14,8 @@ from typing import Any
 Files = dict[str, bytes]
 """Content by path in the run folder."""
 Json = dict[str, Any]
+Points = dict[str, list[list[Any]]]
+"""Steps and values by tag."""
 
 BEGAN = 1764447000
 """Seconds since 1970 at which every run of a vector began."""
@@ -74,7 +76,7 @@ def sequence(name: str, rules: str, *moments: Moment) -> None:
 
 def reading(
     jobs: Mapping[str, Json],
-    points: Mapping[str, list[list[Any]]] | None = None,
+    points: Points | None = None,
     *,
     skipped: Mapping[str, list[int]] | None = None,
     entries: Mapping[str, Json] | None = None,
