@@ -40,6 +40,7 @@ export class Refused extends Error {}
 export class Fenced extends Error {}
 
 const PROTOCOL = "1.0";
+const RUN_FOLDERS = ["jobs", "scalars", "evals", "files", "queue", "meta", "claimed", "retry", "best", "failed", "trash"];
 const WORDS = { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity };
 
 // ---- Names (3), parsed from the right ----
@@ -100,21 +101,31 @@ function stepOfName(name) {
 
 // ---- JSON, exactly (6, 8.2) ----
 
-/** Stands before the digits of an integer that a double cannot hold; no text of a run can know it. */
+/** Stands before what JSON.parse would not keep: integers past 2^53, bare NaN. No text of a run can know it. */
 const MARK = randomUUID();
 const MARKED = new RegExp(`"${MARK}(-?[0-9]+)"`, "g");
+/** Strings, brackets, bare words and whole numbers; what is followed by a colon is a key, and must be a string. */
+const TOKEN = /"(?:[^"\\]|\\.)*"|[[{\]}]|(?:NaN|-?Infinity)(?!\s*:)|-?[0-9][0-9.eE+-]*(?![0-9.eE+-]|\s*:)/g;
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** JSON.parse, but integers of 16 digits and more come as bigints, and half of a surrogate pair is no text. */
-export function parse(text) {
-  const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*/g, (token) =>
-    /^-?[1-9][0-9]{15,}$/.test(token) ? `"${MARK}${token}"` : token,
-  );
+/**
+ * JSON.parse, but integers of 16 digits and more are bigints, half of a surrogate pair is no text, and nothing nests deeper
+ * than 100. `words`: the bare NaN, Infinity and -Infinity that many programs write are numbers.
+ */
+export function parse(text, words = false) {
+  let depth = 0;
+  const marked = text.replace(TOKEN, (token) => {
+    if (token === "[" || token === "{") depth++;
+    else if (token === "]" || token === "}") depth--;
+    if (depth > 100) throw new SyntaxError("nested deeper than 100");
+    const isKept = /^-?[1-9][0-9]{15,}$/.test(token) || (words && Object.hasOwn(WORDS, token));
+    return isKept ? `"${MARK}${token}"` : token;
+  });
   return JSON.parse(marked, (key, value) => {
-    if (key.startsWith(MARK) || !key.isWellFormed()) throw new SyntaxError("a key that is no text");
-    if (typeof value !== "string") return value;
-    if (!value.isWellFormed()) throw new SyntaxError("half of a surrogate pair");
-    return value.startsWith(MARK) ? BigInt(value.slice(MARK.length)) : value;
+    if (!key.isWellFormed() || (typeof value === "string" && !value.isWellFormed())) throw new SyntaxError("no text");
+    if (typeof value !== "string" || !value.startsWith(MARK)) return value;
+    const token = value.slice(MARK.length);
+    return WORDS[token] ?? BigInt(token);
   });
 }
 
@@ -128,12 +139,12 @@ const isObject = (value) => value !== null && typeof value === "object" && !Arra
 const isWhole = (value) => typeof value === "bigint" || Number.isInteger(value);
 
 /** The object that bytes hold, or null: no UTF-8, no JSON, no object. */
-function decode(bytes) {
+function decode(bytes, words) {
   try {
-    const value = parse(utf8.decode(bytes));
+    const value = parse(utf8.decode(bytes), words);
     return isObject(value) ? value : null;
   } catch {
-    return null; // a RangeError too: nested too deep
+    return null;
   }
 }
 
@@ -141,14 +152,14 @@ const withoutMark = (bytes) => (bytes.subarray(0, 3).equals(Buffer.from("\ufeff"
 
 /** A step as a bigint, or null for what is no whole number of 64 bits. */
 function toStep(value) {
-  const step = isWhole(value) ? BigInt(value) : null;
-  return step !== null && BigInt.asIntN(64, step) === step ? step : null;
+  if (typeof value === "bigint") return BigInt.asIntN(64, value) === value ? value : null;
+  return Number.isInteger(value) && Math.abs(value) < 2 ** 63 ? BigInt(value) : null;
 }
 
-/** A value as a number (a bigint where only that is exact), or undefined for what is neither a number nor a word. */
+/** The nearest number to a value, or undefined for what is neither a number nor a word. */
 function toValue(value) {
-  if (typeof value === "bigint") return BigInt.asIntN(64, value) === value ? value : Number(value);
-  return typeof value === "number" ? value : typeof value === "string" && Object.hasOwn(WORDS, value) ? WORDS[value] : undefined;
+  if (typeof value === "number" || typeof value === "bigint") return Number(value);
+  return typeof value === "string" && Object.hasOwn(WORDS, value) ? WORDS[value] : undefined;
 }
 
 // ---- Time and processes (4.4, 4.5) ----
@@ -467,12 +478,14 @@ async function isChanged(path, meta) {
 
 // ---- Chains of sessions (4) ----
 
+const emptyChain = (job) => ({ job, highest: 0n, locks: new Set(), ends: new Set(), beat: [], taken: [] });
+
 /** The chain of each job in a listing of `jobs/`. The highest session is open if it has no end. */
 function chainsOf(listing) {
   const chains = new Map();
   for (const file of listing.map(parseJobFile).filter(Boolean)) {
-    const empty = { job: file.job, highest: 0n, locks: new Set(), ends: new Set(), beat: [], taken: [] };
-    const chain = chains.get(file.job) ?? chains.set(file.job, empty).get(file.job);
+    if (!chains.has(file.job)) chains.set(file.job, emptyChain(file.job));
+    const chain = chains.get(file.job);
     if (file.kind === "lock") chain.locks.add(file.n);
     else if (file.kind === "end") chain.ends.add(file.n);
     else chain[file.kind].push(file);
@@ -481,10 +494,8 @@ function chainsOf(listing) {
   return chains;
 }
 
-const chainOf = (listing, job) => chainsOf(listing).get(job) ?? { job, highest: 0n, locks: new Set(), ends: new Set(), beat: [], taken: [] };
+const chainOf = (listing, job) => chainsOf(listing).get(job) ?? emptyChain(job);
 const isOpen = ({ highest, ends }) => highest > 0n && !ends.has(highest);
-/** The names of one kind of the highest session: its holder's, or all of them where its lock cannot be read. */
-const ofHighest = (chain, kind, lock) => chain[kind].filter((f) => f.n === chain.highest && (!lock || f.token === lock.token));
 
 /** Why nothing may be written where this record stands (10), or null. */
 function refusal({ protocol, must_understand: words = [] }) {
@@ -503,23 +514,36 @@ async function lockOf(run, job, n, mayThrow = true) {
   return known && (lock.fence == null || isSizes(lock.fence)) ? lock : null;
 }
 
-const timeoutOf = (lock, own) => (lock ? Math.min(Math.max(lock.timeout, 0.2), 86_400) : Math.max(own, 30));
-
-/** Judges one open session from listings alone (4.4). */
+/** Judges the highest session of a chain, which is open (4.4): by proof, else from listings alone. */
 class Watch {
-  counts = new Map();
+  #counts = new Map();
 
-  constructor(T) {
-    this.T = T;
+  constructor(n, lock, T) {
+    Object.assign(this, { n, lock, T: lock ? Math.min(Math.max(lock.timeout, 0.2), 86_400) : Math.max(T, 30) });
   }
 
-  /** Take in the beats of a listing; `alive`: one was seen, `expired`, `slow`: after 4T by the rename alone, or null. */
-  observe(beats, started, ended) {
-    const { T, counts } = this;
-    const last = ({ token, count }) => counts.get(token) ?? count;
+  /** This one, or the one over a later session, or with a lock that could not be read before. `T`: the observer's own. */
+  static over(watch, n, lock, T) {
+    return watch?.n === n && (watch.lock || !lock) ? watch : new Watch(n, lock, T);
+  }
+
+  /** Take in a listing: { beats, reason, verdict }. `reason`: why it may be closed now, or null. */
+  judge(chain, started, ended) {
+    const of = (kind) => chain[kind].filter(({ n, token }) => n === this.n && (!this.lock || token === this.lock.token));
+    const beats = of("beat");
+    const verdict = this.#observe(beats, started, ended);
+    const isVerdict = beats.length === 0 && of("taken").length > 0; // somebody has reached it: anyone may finish it
+    const reason = isDead(this.lock) ? "proved dead" : isVerdict || verdict === "expired" ? "expired" : null;
+    return { beats, verdict, reason };
+  }
+
+  /** `alive`: a beat was seen, `expired`, `slow`: where listings always are, after 4T by the rename alone; or null. */
+  #observe(beats, started, ended) {
+    const { T } = this;
+    const last = ({ token, count }) => this.#counts.get(token) ?? count;
     const moved = beats.some((beat) => beat.count > last(beat));
     const stale = beats.some((beat) => beat.count < last(beat)); // from before what was seen already
-    for (const beat of beats) if (beat.count >= last(beat)) counts.set(beat.token, beat.count);
+    for (const beat of beats) if (beat.count >= last(beat)) this.#counts.set(beat.token, beat.count);
     const shown = beats.map(({ name }) => name).sort().join(" ");
     const still = shown === this.shown && !stale && started - this.ended <= T / 3; // else we were cut off, not they
     const slow = ended - started > T / 6;
@@ -527,7 +551,7 @@ class Watch {
     this.rounds = still ? this.rounds + 1 : 0;
     this.looks = slow ? 0 : still ? this.looks + 1 : 1;
     if (this.looks === 1) this.first = ended;
-    [this.shown, this.ended] = [shown, ended];
+    Object.assign(this, { shown, ended });
     if (moved) return "alive";
     if (this.looks >= 3 && started - this.first >= T) return "expired";
     return this.patience >= 4 * T && this.rounds >= 3 ? "slow" : null;
@@ -625,41 +649,37 @@ export async function open(run, job, T = 30) {
   if (!new RegExp(`^${JOB}$`).test(job)) throw new Error(`${job} is no name of a job`);
   if (!(T >= 0.2 && T <= 86_400)) throw new Error(`T = ${T} is no timeout of 0.2 to 86400 seconds`);
   run = resolve(run);
-  let main = chainOf(await names(`${run}/jobs`), "main");
-  if (job === "main" && main.highest === 0n) {
-    await fs.mkdir(run, { recursive: true }); // only the first opening of main makes the run
-    for (const folder of ["jobs", "scalars", "evals", "files", "queue", "meta", "claimed", "retry", "best", "failed", "trash"]) {
-      await makeFolders(run, folder);
-    }
+  if (job === "main" && chainOf(await names(`${run}/jobs`), "main").highest === 0n) {
+    await fs.mkdir(run, { recursive: true }); // the first opening of main makes the run, and nobody does so again
+    for (const folder of RUN_FOLDERS) await makeFolders(run, folder);
   }
+  const checked = new Set();
   let watch;
   for (;;) {
     const started = now();
-    const listing = await list(`${run}/jobs`, { job, n: 0n });
+    const listing = await names(`${run}/jobs`, { job, n: 0n });
     const ended = now();
+    for (const { name, kind, job: of, n } of listing.map(parseJobFile).filter((file) => file && !checked.has(file.name))) {
+      if (kind === "lock") await lockOf(run, of, n);
+      checked.add(name);
+    }
+    if (job !== "main" && chainOf(listing, "main").highest === 0n) throw new Refused("main has no lock: there is no run to join");
     const chain = chainOf(listing, job);
-    for (const { job: other, locks } of chainsOf(listing).values()) for (const n of locks) await lockOf(run, other, n);
-    main = chainOf(listing, "main");
-    if (job !== "main" && main.highest === 0n) throw new Refused("the job main has no lock: a side job joins a run that is there");
     const n = chain.highest + 1n;
-    const owner = { job, n };
     if (!isOpen(chain)) {
       const before = await mainLock(run, listing);
       const { project = basename(dirname(run)), run: id = basename(run), name = null, config = {}, unit = null } = before ?? {};
-      const told = job === "main" ? { project, run: id, name, config, unit } : { project, run: id };
+      const told = { project, run: id, ...(job === "main" ? { name, config, unit } : {}) }; // a restart keeps what was said
       const fence = n > 1n ? await fenceOf(run, job, n - 1n) : null;
       const opened = await lockNext(run, job, n, { timeout: T, continues: false, fence, ...told });
       if (opened) return Session.begin(run, job, T, told, opened);
       continue;
     }
     const lock = await lockOf(run, job, chain.highest);
-    if (watch?.n !== chain.highest || (lock && !watch.lock)) watch = Object.assign(new Watch(timeoutOf(lock, T)), { n: chain.highest, lock });
-    const beats = ofHighest(chain, "beat", lock);
-    const verdict = watch.observe(beats, started, ended);
-    if (isDead(lock)) await closeOther(run, chain, beats, "proved dead", owner);
-    else if (verdict === "expired" || verdict === "slow" || (!beats.length && ofHighest(chain, "taken", lock).length)) {
-      await closeOther(run, chain, beats, "expired", owner);
-    } else if (verdict === "alive" || mine.has(lock?.token)) throw new Held(lock?.holder);
+    watch = Watch.over(watch, chain.highest, lock, T);
+    const { beats, verdict, reason } = watch.judge(chain, started, ended);
+    if (reason || verdict === "slow") await closeOther(run, chain, beats, reason ?? "expired", { job, n });
+    else if (verdict === "alive" || mine.has(lock?.token)) throw new Held(lock?.holder);
     else await sleep(1000 * Math.min(1, Math.max(0.02, watch.T / 30)));
   }
 }
@@ -766,7 +786,10 @@ export class Session {
       return null;
     }
     const beat = chain.beat.find((file) => file.n === this.n && file.token === this.token);
-    if (beat && chain.highest === this.n && isOpen(chain)) return beat.count;
+    if (beat && chain.highest === this.n && isOpen(chain)) {
+      if (this.state === "gone") this.state = "open"; // a mount that came back: its beat proves that it is this run
+      return beat.count;
+    }
     const lock = chain.locks.has(this.n) ? await lockOf(this.run, this.job, this.n, false) : { token: null };
     if (lock && lock.token !== this.token) this.state = "gone"; // not the folder that it opened: nothing is written there
     if (lock?.token !== this.token) return null;
@@ -968,8 +991,7 @@ async function isFinished(unit, main, owner) {
   if (!(await holds(`${unit}/queue`, "FINISHED", owner))) return false;
   const bytes = (await bytesOf(`${unit}/queue/FINISHED`)) ?? Buffer.alloc(0);
   const named = decode(withoutMark(bytes))?.main_session;
-  const isEmpty = bytes.toString("latin1").trim() === "";
-  return main.session === 0n || named == main.session || (isEmpty && main.status === "finished");
+  return main.session === 0n || (isWhole(named) && named > 0 ? named == main.session : main.status === "finished");
 }
 
 export class Queue {
@@ -1132,7 +1154,8 @@ export class Queue {
       await this.#emptyTrash(...new Set([unit, this.#run]));
       let seen = await this.#recover(unit);
       for (const waiting of await this.#inOrder(unit)) {
-        if (await this.#claimed(unit, waiting)) return this.claim;
+        const claimed = this.#claimed(unit, waiting).catch((error) => (NO_FILE.has(error.code) ? false : Promise.reject(error)));
+        if (await claimed) return this.claim; // else another was faster
       }
       if (!(await this.#isOver(unit, seen))) return null;
       seen = await this.#recover(unit); // once more: an entry on its way from a claim to retry/ is in neither listing
@@ -1160,7 +1183,7 @@ export class Queue {
   async #facts(unit, entry) {
     const meta = await this.#meta(unit, entry);
     const step = toStep(meta?.step) ?? stepOfName(entry);
-    return { step, main_session: meta?.main_session ?? null, ...(meta && isWhole(meta.order) ? { order: meta.order } : {}) };
+    return { step, main_session: isWhole(meta?.main_session) ? meta.main_session : null, ...(meta && isWhole(meta.order) ? { order: meta.order } : {}) };
   }
 
   /** Claim what waits, check it, and keep it as `claim`; false where another was faster, or it has changed. */
@@ -1306,7 +1329,8 @@ export class Queue {
       if (this.claim.session !== this.#session.n) await this.#adopt();
       const { claim } = this;
       if (!claim) throw new Error("the claim was lost: this process was taken for dead, and another recovered it");
-      if (state === "done" && (await isChanged(claim.path, claim.meta))) [state, fields] = ["failed", { reason: "changed" }];
+      const isThere = await holds(dirname(claim.path), claim.entry, this.#session); // else a recoverer has moved it
+      if (state === "done" && isThere && (await isChanged(claim.path, claim.meta))) [state, fields] = ["failed", { reason: "changed" }];
       const time = Date.now() / 1000;
       const times = { started: claim.started, ended: rfc3339(), time, duration_s: now() - claim.since };
       const settled = await this.#settle(unit, claim, state, { ...times, ...fields });
@@ -1391,16 +1415,10 @@ export class Queue {
 
   /** Watch an open session; whether it was closed. */
   async #judge(chain, lock, started, ended) {
-    const key = `${chain.job}.${chain.highest}`;
-    let watch = this.#watches.get(key);
-    if (!watch || (lock && !watch.lock)) watch = Object.assign(new Watch(timeoutOf(lock, this.#session.T)), { lock });
-    this.#watches.set(key, watch);
-    const beats = ofHighest(chain, "beat", lock);
-    const verdict = watch.observe(beats, started, ended);
-    const isTaken = !beats.length && ofHighest(chain, "taken", lock).length > 0;
-    const reason = isDead(lock) ? "proved dead" : verdict === "expired" || isTaken ? "expired" : null;
+    const watch = Watch.over(this.#watches.get(chain.job), chain.highest, lock, this.#session.T);
+    this.#watches.set(chain.job, watch);
+    const { beats, reason } = watch.judge(chain, started, ended);
     if (!reason) return false;
-    this.#watches.delete(key);
     await this.#session.protect();
     return closeOther(this.#run, chain, beats, reason, this.#session);
   }
@@ -1531,16 +1549,19 @@ async function readLogs(run, locks) {
   return { points, skipped };
 }
 
+/** A time that is missing or no number is earlier than any other. */
+const timeOf = ({ time }) => (typeof time === "bigint" || Number.isFinite(time) ? Number(time) : -Infinity);
+
 /** The points of one line, and whether it or a value of it was skipped (8.2). */
 function readLine(bytes) {
-  const line = decode(bytes);
+  const line = decode(bytes, true);
   const step = toStep(line?.step);
   const entry = line?.entry ?? null;
   if (step === null || (entry !== null && typeof entry !== "string")) {
-    return { points: [], faulty: bytes.toString("latin1").trim() !== "" };
+    return { points: [], faulty: /[^ \t\r]/.test(bytes.toString("latin1")) };
   }
-  const time = Number(toValue(line.time) ?? -Infinity);
-  const values = Object.entries(line).filter(([tag]) => !["step", "time", "entry"].includes(tag));
+  const time = timeOf(line);
+  const values = Object.entries(line).filter(([tag, value]) => !["step", "time", "entry"].includes(tag) && value !== null);
   const points = values.map(([tag, value]) => ({ tag, step, time, value: toValue(value), entry }));
   return { points: points.filter(({ value }) => value !== undefined), faulty: points.some(({ value }) => value === undefined) };
 }
@@ -1565,7 +1586,7 @@ function countingPoints(logged, outcomes, locks) {
   for (const [key, { outcome }] of outcomes) {
     const step = toStep(outcome?.step);
     if (outcome?.state !== "done" || step === null || lined.has(key)) continue;
-    const time = Number(toValue(outcome.time) ?? 0);
+    const time = timeOf(outcome);
     for (const [tag, score] of Object.entries(outcome.scores ?? {})) {
       const value = toValue(score);
       if (value !== undefined) points.push({ job: outcome.job, tag, step, time, value, entry: key });
@@ -1610,7 +1631,7 @@ function countingPoints(logged, outcomes, locks) {
     const stands = new Map();
     for (const point of series) {
       if (point.job !== "main" || point.entry !== null || isVoid(point) || (from !== null && point.step >= from)) continue;
-      if (!(stands.get(point.step)?.group > point.group)) stands.set(point.step, point);
+      stands.set(point.step, point); // the last one
     }
     const all = [...stands, ...beside].map(([step, { value }]) => [step, value]);
     if (all.length) result[tag] = all.sort(([a], [b]) => (a < b ? -1 : 1));
@@ -1621,13 +1642,16 @@ function countingPoints(logged, outcomes, locks) {
 async function readEntries(run, unit, outcomes) {
   const entries = {};
   const at = (entry) => (entries[entry] ??= { place: null, outcomes: {} });
+  const stand = (place, found) => found.filter(isEntry).forEach((entry) => (at(entry).place = place));
+  stand("best", await names(`${run}/best`)); // of two places the last one named here counts
   if (unit !== null) {
+    stand("failed", await names(`${unit}/failed`));
+    const waiting = await waitingIn(unit);
+    stand("queue", waiting.filter(({ k }) => k === 1n).map(({ entry }) => entry));
+    stand("retry", waiting.filter(({ k }) => k > 1n).map(({ entry }) => entry));
+    stand("claimed", (await claimsIn(unit)).map(({ entry }) => entry));
     for (const name of (await names(`${unit}/meta`)).filter(isMeta)) at(name.slice(0, -5));
-    for (const { entry, k } of await waitingIn(unit)) at(entry).place = k === 1n ? "queue" : "retry";
-    for (const { entry } of await claimsIn(unit)) at(entry).place = "claimed";
-    for (const entry of (await names(`${unit}/failed`)).filter(isEntry)) at(entry).place = "failed";
   }
-  for (const entry of (await names(`${run}/best`)).filter(isEntry)) at(entry).place = "best";
   for (const { entry, k, outcome } of outcomes.values()) {
     const found = at(entry);
     if (outcome && !outcome.isUnknown) found.outcomes[k] = outcome.state;
@@ -1638,9 +1662,10 @@ async function readEntries(run, unit, outcomes) {
 // ---- The command line (docs/clients.md) ----
 
 const valuesOf = (fields) => {
+  if (fields.length % 2) throw new Error(`${fields.at(-1)} has no value`);
   const pairs = [];
   for (let i = 0; i < fields.length; i += 2) {
-    const value = Object.hasOwn(WORDS, fields[i + 1]) ? WORDS[fields[i + 1]] : toValue(parse(fields[i + 1]));
+    const value = Object.hasOwn(WORDS, fields[i + 1]) ? WORDS[fields[i + 1]] : parse(fields[i + 1]);
     pairs.push([fields[i], value]);
   }
   return pairs;
