@@ -16,9 +16,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import of_lines  # noqa: F401 - adds its vectors
+import of_finished  # noqa: F401 - each adds its vectors
+import of_lines  # noqa: F401
 import of_outcomes  # noqa: F401
 import of_points  # noqa: F401
+import of_queue  # noqa: F401
 import of_records  # noqa: F401
 import of_sessions  # noqa: F401
 from parts import VECTORS, Json, Moment, Vector

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 Files = dict[str, bytes]
@@ -79,17 +80,17 @@ def reading(
     points: Points | None = None,
     *,
     skipped: Mapping[str, list[int]] | None = None,
-    entries: Mapping[str, Json] | None = None,
+    entries: Mapping[str, Json] | None = MappingProxyType({}),
     finished: bool | None = False,
     writable: bool = True,
 ) -> Json:
-    """A reading; what is left out says that nothing of that kind is there."""
+    """A reading; what is left out says that nothing of that kind is there. None: that it cannot be known."""
     return {
         "writable": writable,
         "jobs": dict(jobs),
         "points": dict(points or {}),
         "skipped": dict(skipped or {}),
-        "entries": dict(entries or {}),
+        "entries": None if entries is None else dict(entries),
         "finished": finished,
     }
 
