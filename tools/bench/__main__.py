@@ -1,34 +1,45 @@
 """Measures what fsrun promises to be fast at, beside its peers, and prints the numbers with those it has to reach.
 
-    .venv/bin/python tools/bench                      all of it, about ten minutes on two free cores
-    .venv/bin/python tools/bench logging import       some of it; --quick for a tenth of the points and fewer rounds
-    .venv/bin/python tools/bench snapshot --cuda      the stall of a snapshot on a GPU; without one it says so
-    .venv/bin/python tools/bench --json               for programs
-    .venv/bin/python tools/bench --write              renews the table between the two bench marks in README.md
+    .venv/bin/python tools/bench                    all of it, beside trackio, tensorboardX and TensorBoard: 20 minutes
+    .venv/bin/python tools/bench --quick            less of everything, two rounds: to see that it works
+    .venv/bin/python tools/bench --all              also beside W&B offline, MLflow's file store and Aim; installs them
+    .venv/bin/python tools/bench logging start      some of it
+    .venv/bin/python tools/bench --keep FILE        goes on where it stopped: groups in FILE are not measured again
+    .venv/bin/python tools/bench --write            renews the tables in README.md and docs/numbers.md
+    .venv/bin/python tools/bench snapshot --cuda    the stall of a snapshot on a GPU; without one it says so
 
-Peers (trackio, tensorboardX) are measured in the same run, in turns with fsrun, where they are installed:
-`sh tools/setup bench`. Nothing here is a test: a busy machine gives other numbers, so the machine is named with them.
+Peers take their turns with fsrun in the same run: `sh tools/setup bench` installs the default ones. A group that fails
+is named, the others are measured, and the exit code is 1. Nothing here is a test: a busy machine gives other numbers,
+so the machine and its load are named with them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
+import time
+import traceback
 from pathlib import Path
+from typing import Any
 
 import calls
 import charts
+import environments
 import evaluating
+import listing
 import logging_rows
 import modes
+import queueing
 import reading
 import sharing
 import snapshots
 import starting
+import table
 import viewing
-from rows import Row, Settings, facts, markdown, renew
+from rows import Row, Settings
 
 import daemon
 
@@ -36,9 +47,10 @@ GROUPS = {
     "logging": logging_rows.measure,
     "reading": reading.measure,
     "visibility": sharing.visibility,
-    "handover": sharing.handover,
-    "import": starting.measure,
+    "start": starting.measure,
+    "queue": queueing.measure,
     "calls": calls.measure,
+    "ls": listing.measure,
     "daemon": daemon.measure,
     "viewer": viewing.measure,
     "charts": charts.measure,
@@ -46,39 +58,117 @@ GROUPS = {
     "snapshot": snapshots.measure,
     "modes": modes.measure,
 }
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README, NUMBERS = ROOT / "README.md", ROOT / "docs" / "numbers.md"
+SPACE = 4 << 30
+Kept = dict[str, dict[str, Any]]
+"""Group -> its rows, the machine they were measured on, and whether it was a quick run."""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="tools/bench", description=__doc__.splitlines()[0])
+    options = _options()
+    pythons, missing = environments.prepare(options.all)
+    for tool, why in missing.items():
+        print(f"bench: {tool} is not measured: {why}", file=sys.stderr)
+    kept = _load(options.keep, options.quick)
+    asked = options.groups or [name for name in GROUPS if name not in kept]
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="fsrun-bench-", dir=options.folder) as folder:
+        if not options.quick and (free := _free(folder)) < SPACE:
+            print(f"bench: {folder}: {free >> 20} MB free, {SPACE >> 20} are needed; see --folder", file=sys.stderr)
+            return 1
+        settings = Settings(Path(folder), 2 if options.quick else options.rounds, options.quick, pythons)
+        versions = environments.versions(pythons)
+        for name in asked:
+            began = time.monotonic()
+            print(f"bench: {name} ...", file=sys.stderr, flush=True)
+            work = snapshots.measure_cuda if name == "snapshot" and options.cuda else GROUPS[name]
+            try:
+                rows = work(settings)
+            except Exception:
+                traceback.print_exc()
+                failed.append(name)
+                continue
+            for row in rows:
+                if row.peers or row.absent:
+                    row.absent |= missing
+            machine = table.facts(Path(folder), versions, time.strftime("%Y-%m-%d", time.gmtime()))
+            kept[name] = {"rows": [row.to_json() for row in rows], "machine": machine, "quick": options.quick}
+            _save(options.keep, kept)
+            print(f"bench: {name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    _print(kept, options)
+    if failed:
+        print(f"bench: failed: {', '.join(failed)}; run these again", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tools/bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; all of them by default")
+    parser.add_argument("--all", action="store_true", help="also W&B offline, MLflow's file store and Aim")
     parser.add_argument(
         "--folder", type=Path, help="where the runs are made: on the file system that is to be measured"
     )
     parser.add_argument("--rounds", type=int, default=5, help="how often each tool has its turn (5)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the points, two rounds: to see that it works")
     parser.add_argument("--cuda", action="store_true", help="with snapshot: on a GPU, with 4 GB; under five minutes")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="results so far: groups in it are not measured again")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--write", action="store_true", help="renew the table in README.md")
+    parser.add_argument("--write", action="store_true", help="renew the tables in README.md and docs/numbers.md")
     options = parser.parse_args()
     unknown = set(options.groups) - set(GROUPS)
     if unknown:
         parser.error(f"no such group: {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    if options.write and options.quick:
+        parser.error("--write: numbers of a quick run are not for the README")
+    return options
+
+
+def _free(folder: str) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _load(path: Path | None, quick: bool) -> Kept:
+    """What an earlier run left. A quick one and a whole one are not mixed."""
+    if path is None or not path.exists():
+        return {}
+    kept: Kept = json.loads(path.read_text(encoding="utf-8"))
+    return {name: found for name, found in kept.items() if name in GROUPS and found["quick"] == quick}
+
+
+def _save(path: Path | None, kept: Kept) -> None:
+    if path is not None:
+        part = path.with_name(path.name + ".part")
+        part.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, path)
+
+
+def _print(kept: Kept, options: argparse.Namespace) -> None:
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="fsrun-bench-", dir=options.folder) as folder:
-        settings = Settings(Path(folder), 2 if options.quick else options.rounds, options.quick)
-        for name in options.groups or GROUPS:
-            print(f"bench: {name} ...", file=sys.stderr, flush=True)
-            work = snapshots.measure_cuda if name == "snapshot" and options.cuda else GROUPS[name]
-            rows += work(settings)
-        machine = facts(Path(folder))
+    machines: list[dict[str, Any]] = []
+    for name in GROUPS:
+        if name in kept:
+            rows += map(Row.from_json, kept[name]["rows"])
+            _add_machine(machines, kept[name]["machine"], name)
     if options.json:
-        print(json.dumps({"machine": machine, "rows": [row.to_json() for row in rows]}, indent=2))
+        print(json.dumps({"machines": machines, "rows": [row.to_json() for row in rows]}, indent=2))
     else:
-        print(markdown(rows, machine))
+        print(table.markdown(rows, machines))
     if options.write:
-        renew(README, markdown(rows, machine))
-    return 0
+        telling = [row for row in rows if row.goal is not None or row.peers or row.absent]
+        table.renew(README, table.markdown(telling, machines))
+        table.renew(NUMBERS, table.markdown(rows, machines))
+
+
+def _add_machine(machines: list[dict[str, Any]], machine: dict[str, Any], group: str) -> None:
+    """One line for all groups that were measured alike; of their loads the highest."""
+    for known in machines:
+        if all(known[key] == value for key, value in machine.items() if key != "load"):
+            known["load"] = max(known["load"], machine["load"])
+            known["groups"] += f", {group}"
+            return
+    machines.append(machine | {"groups": group})
 
 
 if __name__ == "__main__":

@@ -1,32 +1,30 @@
-"""Rows of numbers: how they are kept, printed and written into the README; and on what machine they were measured."""
+"""Rows of numbers, and the turns in which they are measured: one tool after the other, each in a fresh process."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import platform
-import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-BEGIN = "<!-- bench: begin -->"
-END = "<!-- bench: end -->"
-PEERS = ("trackio", "tensorboardX")
+import environments
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where to measure, and how much of it."""
+    """Where to measure, how much of it, and with which tools (name -> its Python, fsrun first)."""
 
     folder: Path
     rounds: int
     quick: bool
+    tools: dict[str, str] = field(default_factory=lambda: {"fsrun": sys.executable})
 
     def points(self, full: int) -> int:
         return full // 10 if self.quick else full
@@ -43,6 +41,8 @@ class Row:
     goal: float | None = None
     more_is_better: bool = False
     peers: dict[str, float] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    """Peers that have no number, and why."""
     note: str = ""
 
     @property
@@ -58,117 +58,98 @@ class Row:
             return None
         return self.value / other if self.more_is_better else other / self.value
 
+    @property
+    def is_behind(self) -> bool:
+        return any((self.ratio(peer) or 1.0) < 1.0 for peer in self.peers)
+
     def to_json(self) -> dict[str, Any]:
         ratios = {peer: self.ratio(peer) for peer in self.peers}
         value = None if math.isnan(self.value) else self.value
         return asdict(self) | {"value": value, "reached": self.reached, "ratios": ratios}
 
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Row:
+        known = {name: found[name] for name in cls.__dataclass_fields__}
+        return cls(**known | {"value": math.nan if found["value"] is None else found["value"]})
 
-def child(module: str, work: str, *arguments: object, env: dict[str, str] | None = None) -> dict[str, Any]:
+
+@dataclass
+class Measured:
+    """What turns gave: the medians of each tool, and why a peer has none."""
+
+    medians: dict[str, dict[str, float]]
+    absent: dict[str, str]
+
+    def row(
+        self,
+        group: str,
+        what: str,
+        key: str,
+        unit: str,
+        goal: float | None = None,
+        *,
+        scale: float = 1.0,
+        more_is_better: bool = False,
+        note: str = "",
+    ) -> Row:
+        """The row of one of the numbers that each tool gave."""
+        found = {tool: numbers[key] * scale for tool, numbers in self.medians.items()}
+        value = found.pop("fsrun")
+        return Row(group, what, value, unit, goal, more_is_better, found, dict(self.absent), note)
+
+
+def turns(settings: Settings, work: Callable[[str, int], dict[str, Any]], tools: Iterable[str] = ()) -> Measured:
+    """Have each tool do its work once a round, in turns. A peer that cannot is left out of the rest; fsrun must."""
+    results: dict[str, list[dict[str, Any]]] = {}
+    absent: dict[str, str] = {}
+    for turn in range(settings.rounds):
+        for tool in tools or settings.tools:
+            if tool in absent:
+                continue
+            try:
+                results.setdefault(tool, []).append(work(tool, turn))
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                if tool == "fsrun":
+                    raise
+                absent[tool] = environments.reason(error)
+                results.pop(tool, None)
+                print(f"bench: {tool} is left out: {absent[tool]}", file=sys.stderr, flush=True)
+    return Measured({tool: medians(found) for tool, found in results.items()}, absent)
+
+
+def child(
+    module: str,
+    work: str,
+    *arguments: object,
+    env: dict[str, str] | None = None,
+    python: str = sys.executable,
+    limit: float = 900.0,
+) -> dict[str, Any]:
     """Run ``module.work(*arguments)`` of this folder in a fresh process; what it returns (JSON)."""
-    here = str(Path(__file__).parent)
-    code = (
-        f"import sys, json; sys.path[:0] = [{here!r}]; import {module}; "
-        f"result = {module}.{work}(*json.loads(sys.argv[1])); print('\\n' + json.dumps(result), flush=True)"
+    command = child_command(module, work, *arguments, python=python)
+    done = subprocess.run(
+        command, env=os.environ | (env or {}), capture_output=True, text=True, check=False, timeout=limit
     )
-    command = [sys.executable, "-c", code, json.dumps([str(a) if isinstance(a, Path) else a for a in arguments])]
-    done = subprocess.run(command, env=os.environ | (env or {}), capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{module}.{work} failed:\n{done.stderr[-4000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def installed_peers() -> list[str]:
-    found = []
-    for name in PEERS:
-        try:
-            metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-        found.append(name)
-    return found
+def child_command(module: str, work: str, *arguments: object, python: str = sys.executable) -> list[str]:
+    here = str(Path(__file__).parent)
+    code = (
+        f"import sys, json; sys.path[:0] = [{here!r}]; import {module}; "
+        f"result = {module}.{work}(*json.loads(sys.argv[1])); print('\\n' + json.dumps(result), flush=True)"
+    )
+    return [python, "-c", code, json.dumps([str(a) if isinstance(a, Path) else a for a in arguments])]
+
+
+def timed(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
 
 
 def medians(results: list[dict[str, Any]]) -> dict[str, float]:
     return {key: median(result[key] for result in results) for key in results[0]}
-
-
-def facts(folder: Path) -> dict[str, Any]:
-    """The machine, its load, and the versions, in a few words."""
-    cpu = ""
-    try:
-        cpu = re.findall(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())[0]
-    except (OSError, IndexError):
-        cpu = platform.processor()
-    versions = {}
-    for name in ("fsrun", "orjson", "pyarrow", *PEERS):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        "cpu": cpu,
-        "cores": len(os.sched_getaffinity(0)),
-        "load": [round(x, 1) for x in os.getloadavg()],
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "file system": _file_system(folder),
-        "versions": versions,
-    }
-
-
-def _file_system(folder: Path) -> str:
-    best = ("", "unknown")
-    path = str(folder.resolve())
-    try:
-        for line in Path("/proc/self/mounts").read_text().splitlines():
-            _, point, kind = line.split()[:3]
-            if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(best[0]):
-                best = (point, kind)
-    except (OSError, ValueError):
-        pass
-    return best[1]
-
-
-def markdown(rows: list[Row], machine: dict[str, Any]) -> str:
-    """A table for people, with the machine under it."""
-    peers = [peer for peer in PEERS if any(peer in row.peers for row in rows)]
-    head = ["what", "fsrun", "to reach", *peers]
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for row in rows:
-        sign = ">=" if row.more_is_better else "<="
-        missed = " **missed**" if row.reached is False else ""
-        goal = "" if row.goal is None else f"{sign} {number(row.goal)}{missed}"
-        cells = [f"{row.what}{f' ({row.note})' if row.note else ''}", f"{number(row.value)} {row.unit}", goal]
-        for peer in peers:
-            ratio = row.ratio(peer)
-            cells.append("" if ratio is None else f"{number(row.peers[peer])} ({number(ratio)}x)")
-        lines.append(f"| {' | '.join(cells)} |")
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    load = ", ".join(map(str, machine["load"]))
-    where = f"{machine['cpu']}, {machine['cores']} cores, load {load}; {machine['system']}, {machine['file system']}"
-    with_what = f"Python {machine['python']}; {versions}. Medians; peers measured in turns with fsrun."
-    lines += ["", f"{where}; {with_what}"]
-    return "\n".join(lines)
-
-
-def number(value: float) -> str:
-    """Three digits that matter; nothing for what was not measured."""
-    if math.isnan(value):
-        return ""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
-
-
-def renew(readme: Path, table: str) -> None:
-    """Put the table between the two marks of the README, or at its end where there are none."""
-    text = readme.read_text(encoding="utf-8")
-    block = f"{BEGIN}\n{table}\n{END}"
-    if BEGIN in text and END in text:
-        before, _, rest = text.partition(BEGIN)
-        text = before + block + rest.partition(END)[2]
-    else:
-        text = f"{text.rstrip()}\n\n## Numbers\n\n{block}\n"
-    readme.write_text(text, encoding="utf-8")

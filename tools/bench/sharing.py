@@ -1,90 +1,84 @@
-"""Rows about what two processes share: how soon a point is seen, what a hand-over costs the trainer."""
+"""Rows about what two processes share: how soon a point is seen."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from rows import Row, Settings, child
+from rows import Row, Settings, child, child_command, turns
 
-_TRAINER = """
-import sys, time, fsrun
-with fsrun.init("bench", run_id="seen", root=sys.argv[1]) as run:
-    for step in range(int(sys.argv[2])):
-        run.add_scalar({"train/loss": 0.5}, step)
-        print(step, time.time(), flush=True)
-        time.sleep(0.29)
-"""
+EVERY = 0.29
+LONGEST = 8.0
 
 
 def visibility(settings: Settings) -> list[Row]:
-    """From the call to the line that another process reads from the log."""
-    folder = settings.folder / "visibility"
-    count = 10 if settings.quick else 40
-    log = folder / "bench" / "seen" / "scalars" / "main.1.jsonl"
-    command = [sys.executable, "-c", _TRAINER, str(folder), str(count)]
-    seen: dict[int, float] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
-        while len(seen) < count:
-            if log.exists():
-                for step in range(len(seen), log.read_bytes().count(b"\n")):
-                    seen[step] = time.time()
-            time.sleep(0.005)
-            if trainer.poll() not in (None, 0):
-                raise RuntimeError("the trainer failed")
-        assert trainer.stdout is not None
-        called = {int(step): float(when) for step, when in map(str.split, trainer.stdout)}
-    shutil.rmtree(folder)
-    delays = [seen[step] - called[step] for step in called]
-    return [
-        Row("visibility", "a point seen by another process, median", statistics.median(delays), "s", note="local disk"),
-        Row("visibility", "a point seen by another process, latest", max(delays), "s", 1.0, note=f"of {count}"),
-    ]
+    """From the call to a read of another process that has the point, each tool with its own defaults."""
+    count = 8 if settings.quick else 12
 
+    def work(tool: str, turn: int) -> dict[str, Any]:
+        folder = settings.folder / f"visibility-{tool}"
+        folder.mkdir()
+        try:
+            return child("sharing", "observe", folder, tool, count, python=settings.tools[tool])
+        finally:
+            shutil.rmtree(folder)
 
-def handover(settings: Settings) -> list[Row]:
-    """What ``enqueue`` costs the trainer: by link, on one file system."""
-    folder = settings.folder / "handover"
-    folder.mkdir()
-    size = 10 << 30
-    try:
-        result = child("sharing", "hand_over", folder, size, settings.rounds * 4)
-    finally:
-        shutil.rmtree(folder)
+    found = turns(settings, work)
+    note = f"a point every {EVERY * 1000:.0f} ms, local disk; after {LONGEST:.0f} s it counts as seen"
     return [
-        Row("handover", "enqueue of a 10 GB file", result["file_ms"], "ms", 5.0, note="a sparse file, by link"),
-        Row("handover", "enqueue of a folder of 100 files", result["folder_ms"], "ms", 50.0, note="by links"),
+        found.row("visibility", "a point seen by another process, median", "median", "s", note=note),
+        found.row("visibility", "a point seen by another process, latest", "latest", "s", 1.0, note=f"of {count}"),
     ]
 
 
 # What follows runs in a child.
 
 
-def hand_over(folder: str, size: int, count: int) -> dict[str, Any]:
-    """Medians of ``count`` hand-overs each, up to the return of ``enqueue``; each is durable before the next."""
-    import fsrun
+def train(folder: str, tool: str, count: int) -> dict[str, float]:
+    """Log a point now and then, say when, and go on as a training would."""
+    from peers import TAG, open_tool
 
-    taken: dict[str, list[float]] = {"file_ms": [], "folder_ms": []}
-    with fsrun.init("bench", run_id="queue", root=folder) as run:
-        for i in range(count):
-            file = Path(folder, f"step_{i}.pt")
-            with open(file, "wb") as made:
-                made.truncate(size)
-            parts = Path(folder, f"checkpoint-{i}")
-            parts.mkdir()
-            for part in range(100):
-                (parts / f"part-{part:03d}.bin").write_bytes(os.urandom(1024))
-            for path, name in ((file, "file_ms"), (parts, "folder_ms")):
-                began = time.perf_counter()
-                entry = run.enqueue(path, step=i)
-                taken[name].append((time.perf_counter() - began) * 1000)
-                queued = Path(run.path, "queue", str(entry))
-                while not queued.exists():
-                    time.sleep(0.001)
-    return {name: statistics.median(values) for name, values in taken.items()}
+    log, _ = open_tool(tool, folder)
+    for step in range(count):
+        print(step, time.time(), flush=True)
+        log({TAG: 0.5}, step)
+        time.sleep(EVERY)
+    time.sleep(LONGEST)
+    return {}
+
+
+def observe(folder: str, tool: str, count: int) -> dict[str, float]:
+    """Seconds from each call until a read has as many points."""
+    from peers import CannotError, read_tool
+
+    command = child_command("sharing", "train", folder, tool, count)
+    seen: list[float] = []
+    called: list[float] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as trainer:
+        try:
+            assert trainer.stdout is not None
+            while len(called) < count:
+                line = trainer.stdout.readline().split()
+                if not line and trainer.poll() is not None:
+                    raise RuntimeError(f"{tool} failed to log")
+                if len(line) == 2 and line[0].isdigit():
+                    called.append(float(line[1]))
+                    break  # the rest is read once all was seen, so that nothing here waits for it
+            while len(seen) < count and time.time() < called[0] + count * EVERY + LONGEST:
+                try:
+                    points = read_tool(tool, folder)
+                except CannotError:
+                    raise
+                except Exception:  # it is not there yet
+                    points = 0
+                seen += [time.time()] * (points - len(seen))
+                time.sleep(0.005)
+            while len(called) < count and len(line := trainer.stdout.readline().split()) == 2:
+                called.append(float(line[1]))
+        finally:
+            trainer.kill()
+    delays = [min(LONGEST, seen[i] - called[i]) if i < len(seen) else LONGEST for i in range(count)]
+    return {"median": statistics.median(delays), "latest": max(delays)}

@@ -25,7 +25,7 @@ def measure(settings: Settings) -> list[Row]:
     root = settings.folder / "viewing"
     try:
         daemon.build(root, runs, live)
-        found = _serve(str(root), 5.0 if settings.quick else 20.0)
+        found = _serve(str(root), 2.0 if settings.quick else 20.0)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     what = f"viewer, {runs:,} runs of which {live} live"
