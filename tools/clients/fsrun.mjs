@@ -339,6 +339,17 @@ async function put(folder, name, record, owner) {
   return won;
 }
 
+/** One rename to a name where nothing else can stand; false where the source is gone. */
+async function move(source, target, owner) {
+  try {
+    await fs.rename(source, target);
+  } catch (error) {
+    if (!(await holds(dirname(target), basename(target), owner))) return NO_FILE.has(error.code) ? false : Promise.reject(error);
+  }
+  await sync(dirname(target));
+  return true;
+}
+
 async function replace(folder, name, record, owner) {
   const temporary = `${folder}/${hidden(owner)}`;
   await create(temporary, `${stringify(record, 2)}\n`);
@@ -394,9 +405,8 @@ async function cloneTree(source, target, links) {
       if (!folders.has(folder.toString("latin1"))) await fs.mkdir(folder, 0o2775);
       folders.add(folder.toString("latin1"));
     }
-    const linked = links && (await fs.link(await fs.realpath(path, "buffer"), to).then(() => true, (error) => {
-      if (!NO_LINKS.has(error.code)) throw error;
-    }));
+    const refused = (error) => (NO_LINKS.has(error.code) ? false : Promise.reject(error));
+    const linked = links && (await linkTo(await fs.realpath(path, "buffer"), to).catch(refused));
     if (!linked) await fs.copyFile(path, to, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
     await sync(to);
   }
@@ -1028,18 +1038,10 @@ export class Queue {
       await makeFolders(root, dirname(to));
       const n = await this.#session.protect();
       if (holder && holder !== n) return false;
-      try {
-        await fs.rename(`${root}/${from}`, `${root}/${to}`);
-        break;
-      } catch (error) {
-        if (await holds(`${root}/${dirname(to)}`, basename(to), this.#session)) break; // a lost reply
-        if (!NO_FILE.has(error.code)) throw error;
-        // The source is gone, or somebody has removed the empty folder that was made.
-        if (again || !(await holds(`${root}/${dirname(from)}`, basename(from), this.#session))) return false;
-      }
+      if (await move(`${root}/${from}`, `${root}/${to}`, this.#session)) return true;
+      // The source is gone, or somebody has removed the empty folder that was made.
+      if (again || !(await holds(`${root}/${dirname(from)}`, basename(from), this.#session))) return false;
     }
-    await sync(`${root}/${dirname(to)}`);
-    return true;
   }
 
   async #discard(root, path) {
@@ -1103,11 +1105,9 @@ export class Queue {
   async #publish(staged, folder, entry, kind) {
     await this.#session.protect();
     const refuses = (error) => (NO_LINKS.has(error.code) ? null : Promise.reject(error));
-    let shown = kind === "file" ? await linkTo(staged, `${folder}/${entry}`).catch(refuses) : null;
-    if (shown === null && !(shown = !(await holds(folder, entry, this.#session)))) return false;
-    else if (shown && kind === "folder") await fs.rename(staged, `${folder}/${entry}`);
-    await sync(folder);
-    return shown;
+    const linked = kind === "file" ? await linkTo(staged, `${folder}/${entry}`).catch(refuses) : null;
+    if (linked !== null) return (await sync(folder), linked);
+    return !(await holds(folder, entry, this.#session)) && move(staged, `${folder}/${entry}`, this.#session);
   }
 
   /** Say that nothing more is handed over (5.8). */
@@ -1311,12 +1311,10 @@ export class Queue {
       try {
         await cloneTree(Buffer.from(`${unit}/${path}`), copy, false);
         await this.#session.protect();
-        await fs.rename(copy, `${this.#run}/best/${claim.entry}`);
-      } catch (error) {
+        await move(copy, `${this.#run}/best/${claim.entry}`, this.#session);
+      } finally {
         await fs.rm(copy, { recursive: true, force: true });
-        if (!(await holds(`${this.#run}/best`, claim.entry, this.#session))) throw error;
       }
-      await sync(`${this.#run}/best`);
     }
     return this.#discard(unit, path);
   }
