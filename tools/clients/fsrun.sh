@@ -583,7 +583,7 @@ fence() {
       /^\001/ { next }
       /\003/ { exit }
       !/\002$/ { n += length($0) + 1 }
-      END { least = ENVIRON["LEAST"] + 0; printf "%.0f", n > least ? n : least }')
+      END { least = ENVIRON["LEAST"] + 0; printf "%.0f", (n > least ? n : least) }')
     fence_out="$fence_out,\"$fence_f\":$fence_size"
   done
   printf '{%s}' "${fence_out#,}"
@@ -596,7 +596,7 @@ open_next() {
   [ "$top" -eq 0 ] || fences=$(fence "$job" "$top")
   true >"jobs/$job.$n.$token.beat.0" || return 2
   now && opened_at=$up
-  put "jobs/$job.$n.lock" "{\"protocol\":\"1.0\",\"job\":\"$job\",\"session\":$n,\"token\":\"$token\",\"timeout\":$T,\"opened\":\"$(utc)\",\"holder\":$holder,\"continues\":${1:-false},\"fence\":$fences,\"project\":$(js "$(basename "${run%/*}")"),\"run\":$(js "${run##*/}"),\"unit\":$([ "$job" = main ] && echo "$unit" || echo null)}"
+  put "jobs/$job.$n.lock" "{\"protocol\":\"1.0\",\"job\":\"$job\",\"session\":$n,\"token\":\"$token\",\"timeout\":$T,\"opened\":\"$(utc)\",\"holder\":$holder,\"continues\":${1:-false},\"fence\":$fences,\"project\":$(js "$(basename "${run%/*}")"),\"run\":$(js "${run##*/}"),\"unit\":$([ "$job" = main ] && printf %s "$unit" || echo null)}"
   open_rc=$?
   if [ $open_rc -ne 0 ]; then
     rm -f "jobs/$job.$n.$token.beat.0"
@@ -723,7 +723,7 @@ split_name() {
   esac
 }
 use_name() { # USE of the name that was split last
-  if [ "$1" -eq 1 ]; then echo "$base$suffix"; else echo "$base~$1$suffix"; fi
+  if [ "$1" -eq 1 ]; then printf "%s\n" "$base$suffix"; else printf "%s\n" "$base~$1$suffix"; fi
 }
 
 is_entry() { # 3; that it is UTF-8 is for who reads names
@@ -862,7 +862,7 @@ step_of() {
     }
     BEGIN {
       r = last("step[=_-]?[0-9]+"); if (r == "") r = last("(epoch[=_-]?|checkpoint-)[0-9]+"); if (r == "") r = last("[0-9]+")
-      sub(/^0+/, "", r); print r == "" ? (ENVIRON["BASE"] ~ /0/ ? 0 : "-") : length(r) > 18 ? "-" : r
+      sub(/^0+/, "", r); print (r != "" && length(r) < 19 ? r : r == "" && ENVIRON["BASE"] ~ /0/ ? 0 : "-")
     }'
 }
 
@@ -1071,6 +1071,15 @@ claim() {
   fi
 }
 
+# last_step: the last step that main has logged
+last_step() {
+  tail -n 2 "scalars/main.$top.jsonl" >"$private/last" 2>/dev/null # the last line may not be whole
+  stream log "$private/last" | awk "$JSON$FILES"'
+    function opened() {} function closed(good) {}
+    function line(s) { if (parse(s) && whole(SUBSEP "step") != "") STEP = whole(SUBSEP "step") }
+    END { print (STEP == "" ? "-" : STEP) }'
+}
+
 # take: one look
 take() {
   [ -n "$u" ] || { answer error 'the unit cannot be reached'; return; }
@@ -1092,7 +1101,7 @@ take() {
       now_ns
       look main
       e_order=$ns e_main=$top
-      [ "$e_step" != - ] || e_step=$(tail -n 1 "scalars/main.$top.jsonl" 2>/dev/null >"$private/last" && get "$private/last" step)
+      [ "$e_step" != - ] || e_step=$(last_step)
     fi
     if unchanged "$(claim_path)" "$ce"; then
       answer taken "$ce" "$ck" "$(cd "$u" && pwd -P)/claimed/$cj.$cs/$ck/$ce"
