@@ -280,7 +280,8 @@ class Moves:
         return reserve(self.unit, replace(meta, entry=name, files=files, size=size))
 
     def _count(self, entry: str, attempt: int) -> tuple[int, int]:
-        states = [o.state for k in range(1, attempt + 1) if (o := read_outcome(self.runs, entry, k))]
+        before = [k for k in self._attempts([entry])[entry] if k <= attempt]
+        states = [o.state for k in before if (o := read_outcome(self.runs, entry, k))]
         return states.count("failed"), states.count("lost")
 
     def rule(self) -> BestRule | None:

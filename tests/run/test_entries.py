@@ -472,6 +472,20 @@ def test_files_that_come_late_are_waited_for_and_then_named(tmp_path: Path) -> N
     assert "shard5 is missing" in context.warnings[0]
 
 
+def test_attempts_are_never_counted_up_to_a_number_of_18_digits(run: Run) -> None:
+    first = 900_000_000_000_000_000
+    (run.path / "retry" / str(first)).mkdir(parents=True)
+    (run.path / "retry" / str(first) / "plain_1").touch()
+    run.finish()
+    seen = []
+    for entry in run.evaluate()[1]:
+        with entry:
+            seen.append(entry.attempt)
+            entry.fail("no")
+    assert seen == [first, first + 1, first + 2]
+    assert where(run.path) == {"failed": ["plain_1"]}
+
+
 def test_a_pipe_in_the_queue_fails_and_does_not_stop_the_others(run: Run) -> None:
     os.mkfifo(run.path / "queue" / "pipe_1")
     run.hand_over(2)

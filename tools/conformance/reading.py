@@ -86,9 +86,8 @@ def _skipped(fs: LocalFileSystem, run: str) -> dict[str, list[int]]:
 
 def _queue(fs: LocalFileSystem, run: str, loader: Loader) -> tuple[Store | None, QueueState | None]:
     """The unit and what stands in it; none where it stands elsewhere and cannot be reached."""
-    chains = read_chains(names_in(fs, f"{run}/{layout.JOBS}"))
-    session = chains.get(MAIN, (0, True))[0]
-    locks = {lock.session: lock for lock in loader.locks([layout.lock_name(MAIN, n) for n in range(1, session + 1)])}
+    mine = [lock for lock in loader.locks(names_in(fs, f"{run}/{layout.JOBS}")) if lock.job == MAIN]
+    locks = {lock.session: lock for lock in mine}
     lock = locks.get(max(locks, default=0))
     try:
         unit = Store(fs, find_unit(fs, run, lock.unit if lock is not None else None), MAIN, 0)

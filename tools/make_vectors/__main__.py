@@ -18,6 +18,7 @@ from pathlib import Path
 
 import of_finished  # noqa: F401 - each adds its vectors
 import of_lines  # noqa: F401
+import of_names  # noqa: F401
 import of_outcomes  # noqa: F401
 import of_points  # noqa: F401
 import of_queue  # noqa: F401

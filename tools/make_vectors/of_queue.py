@@ -92,7 +92,7 @@ valid(
         "claimed/eval.01/1/f.pt",
         "claimed/eval.0/1/g.pt",
         "claimed/eval/1/h.pt",
-        "claimed/Eval.1/1/i.pt",
+        "claimed/_eval.1/1/i.pt",
         "claimed/j.pt",
     ),
     reading(LIVE, entries={"a.pt": at("claimed")}),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from fsrun.core import codec, layout
@@ -17,6 +18,9 @@ from fsrun.disk.store import Store
 
 Severity = Literal["error", "warning", "note"]
 AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+_MOST_GAPS = 20
+"""Missing sessions or attempts that are named one by one."""
 
 VERSIONS = "10"
 """The section whose findings say that this version must not write to the run."""
@@ -112,7 +116,7 @@ class Picture:
         shown = file if store is self.store else store.path(file)
         try:
             data = self.fs.read(store.path(file), 0, codec.MAX_RECORD + 1)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             self.report("error", shown, "6", f"cannot be read: {error.strerror}", "make it readable")
@@ -135,6 +139,11 @@ class Picture:
         why = refusal(value)
         if why is not None:
             self.report("error", shown, VERSIONS, why, "read it with a newer fsrun; this one does not write to it")
+
+
+def gaps(numbers: Set[int], below: int) -> list[int]:
+    """The first of the numbers that are missing from 1 to one that may have 18 digits, and is never counted up to."""
+    return list(islice((number for number in range(1, below) if number not in numbers), _MOST_GAPS))
 
 
 def take_picture(fs: FileSystem, path: str, me: Holder | None = None) -> Picture:

@@ -15,7 +15,7 @@ from fsrun.core.scalars import as_value
 from fsrun.core.states import MAX_FAILED, MAX_LOST
 from fsrun.disk.store import Store
 from fsrun.run import fingerprint
-from fsrun.run.check.finding import Fix, Picture
+from fsrun.run.check.finding import Fix, Picture, gaps
 from fsrun.run.check.kept import check_samples
 from fsrun.run.check.repair import recover_claim
 from fsrun.run.places import claims
@@ -113,7 +113,7 @@ def _check_outcome(picture: Picture, file: str, key: tuple[str, int], outcome: O
 
 
 def _check_attempts(picture: Picture, entry: str, attempts: set[int], outcomes: dict[int, Outcome]) -> None:
-    for attempt in sorted(set(range(1, max(attempts))) - attempts):
+    for attempt in gaps(attempts, max(attempts)):
         file = f"{layout.EVALS}/{layout.outcome_name(entry, attempt)}"
         picture.report("error", file, "9", "is missing, but a later attempt has its outcome", _BY_HAND)
     done = sorted(attempt for attempt, outcome in outcomes.items() if outcome.state == "done")
@@ -202,7 +202,7 @@ def _check_place(picture: Picture, queue: _Queue, entry: str, place: str) -> Non
     states = Counter(outcome.state for outcome in queue.outcomes.get(entry, {}).values())
     if folder in (layout.RETRY, layout.CLAIMED):
         attempt = int(parts[-2])
-        if missing := sorted(set(range(1, attempt)) - attempts):
+        if missing := gaps(attempts, attempt):
             message = f"waits for or is in attempt {attempt}, but attempt {missing[0]} has no outcome"
             picture.report("error", shown, "9", message, _BY_HAND)
     if folder == layout.FAILED and states["failed"] < MAX_FAILED and states["lost"] < MAX_LOST:

@@ -6,7 +6,7 @@ from fsrun.core import ids, layout
 from fsrun.core.records import End, Lock, holder_of
 from fsrun.core.sessions import Chain, leftovers
 from fsrun.disk.store import read_record
-from fsrun.run.check.finding import Fix, Picture
+from fsrun.run.check.finding import Fix, Picture, gaps
 from fsrun.run.check.repair import close_dead, remove_name, rewrite_view
 
 _SPOILED = "the chain was changed by hand; readers follow the highest lock"
@@ -38,13 +38,12 @@ def _check_names(picture: Picture) -> None:
 
 def _check_chain(picture: Picture, chain: Chain) -> None:
     job = chain.job
-    for session in range(1, chain.highest + 1):
+    for session in gaps(chain.locks, chain.highest):
         lock = f"{layout.JOBS}/{layout.lock_name(job, session)}"
+        picture.report("error", lock, "4", f"is missing, but session {chain.highest} was opened", _SPOILED)
+    for session in sorted(chain.locks - chain.ends - {chain.highest}):
         end = f"{layout.JOBS}/{layout.end_name(job, session)}"
-        if session not in chain.locks:
-            picture.report("error", lock, "4", f"is missing, but session {chain.highest} was opened", _SPOILED)
-        elif session < chain.highest and session not in chain.ends:
-            picture.report("error", end, "9", "is missing, but a later session was opened", _SPOILED)
+        picture.report("error", end, "9", "is missing, but a later session was opened", _SPOILED)
     for session in sorted(chain.ends):
         if session > chain.highest:
             name = f"{layout.JOBS}/{layout.end_name(job, session)}"
