@@ -132,6 +132,7 @@ function less(a, b,  m, n) { # two whole numbers, digit by digit: a double is ex
 # stream KIND NAME [FILE]: a file for awk. NUL (8.2: reading stops there) becomes \003; \001 begins a file and \002 ends
 # one, so the text before \002 is what has no newline yet.
 stream() {
+  case $1$2 in *[$control]*) return ;; esac # no name of the protocol
   printf '\001%s\t%s\n' "$1" "$2"
   [ ! -f "${3-$2}" ] || tr '\000\001\002\003' '\003\004\004\004' <"${3-$2}" 2>/dev/null
   printf '\002\n'
@@ -382,9 +383,7 @@ read_once() {
   for read_f in jobs/*.end; do stream end "$read_f"; done
   for read_f in scalars/*.jsonl; do stream log "$read_f"; done
   [ -z "$u" ] || places
-  for read_f in evals/*.json; do
-    case $read_f in *[$control]*) ;; *) stream outcome "$read_f" ;; esac
-  done
+  for read_f in evals/*.json; do stream outcome "$read_f"; done
   [ -z "$u" ] || places
 }
 read_run() {
@@ -405,6 +404,7 @@ now() { read -r up_s up_rest </proc/uptime && up=$((${up_s%.*} * 100 + 1${up_s#*
 seconds() { printf '%d.%02d' $(($1 / 100)) $(($1 % 100)); }
 nap() { sleep "$(seconds "$1")"; }
 utc() { date -u +%Y-%m-%dT%H:%M:%SZ; }
+is_job() { case $1 in '' | [!a-z0-9]* | *[!a-z0-9_-]*) return 1 ;; *) [ ${#1} -le 48 ] ;; esac; }
 number() { case $1 in '' | 0* | *[!0-9]*) return 1 ;; *) [ ${#1} -le 18 ] ;; esac; }
 
 # flush PATH: make a file or folder durable; where sync takes no names, everything
@@ -453,7 +453,7 @@ folder() { [ -d "$1" ] || { mkdir "$1" && chmod g+s "$1"; } 2>/dev/null || [ -d 
 # remove PATH: rename, then remove (7)
 remove() {
   hidden "$u/trash"
-  case $u/$1 in ./best/*) ;; */best/*) hidden best ;; esac # no rename reaches a unit elsewhere
+  case $1 in best/*) [ "$u" = . ] || hidden best ;; esac # no rename reaches a unit elsewhere
   mv -f "$1" "$tmp" 2>/dev/null && rm -rf "$tmp"
 }
 
@@ -530,8 +530,8 @@ judge() {
   } <<END
 $(get "jobs/$1.$top.lock" token timeout 'holder|host' 'holder|boot' 'holder|pidns' 'holder|pid' 'holder|ticks')
 END
-  [ "$l_T" != - ] || l_T=$T # a lock that cannot be read yet
   l_T=$(hundredths "$l_T")
+  [ "$l_T" -gt 0 ] || l_T=$cT # a lock that cannot be read yet
   mark=none
   for mark_f in $marks; do
     case $mark_f in "jobs/$1.$top.$l_token."*) mark=$mark_f ;; esac
@@ -602,7 +602,9 @@ open_next() {
     rm -f "jobs/$job.$n.$token.beat.0"
     return $open_rc
   fi
+  rm -f "jobs/$job.$top".*.beat.* "jobs/$job.$top".*.taken.* # of a closed session: anyone's (4.4)
   echo "open 0 $opened_at" >"$private/state"
+  true >"$private/names.$n"
   beat_on </dev/null >/dev/null 3<&- &
   helper=$!
 }
@@ -621,8 +623,8 @@ beat_on() {
     wait $nap_pid
     kill $nap_pid 2>/dev/null
     # 4.2: whoever beats for another process looks first whether that lives. One that is stopped gets no beat either.
-    process $$ && [ "$process_ticks" = "$ticks" ] || exit
-    case $process_state in Z | X) exit ;; T | t) continue ;; esac
+    process $$ && [ "$process_ticks" = "$ticks" ] || process_state=X
+    case $process_state in Z | X) rm -rf "$private"; exit ;; T | t) continue ;; esac
     now && first=${first:-$up} looks=$((looks + 1))
     if cd "$run" && mv -f "jobs/$job.$n.$token.beat.$c" "jobs/$job.$n.$token.beat.$((c + 1))"; then
       c=$((c + 1)) good=$up first=''
@@ -744,7 +746,9 @@ file_facts() {
 
 # files_of PATH: kind and files of what is handed over, as keys of a meta (6.4). A key that is absent is not compared.
 files_of() {
-  if [ -d "$1" ]; then
+  if [ -d "$1" ] && [ -n "$(find "$1" -name "*[$control]*")" ]; then
+    printf '"kind":"folder"' # a name that a line cannot say
+  elif [ -d "$1" ]; then
     printf '"kind":"folder","files":['
     (cd "$1" && find . -type f) | sort | {
       files_comma=
@@ -786,14 +790,15 @@ stage() {
       [ -e "$stage_f" ] || continue
       (stage "$stage_f" "$2/${stage_f##*/}") || return 1
     done
-  else
+  elif [ -f "$1" ]; then
     link "$(readlink -f "$1")" "$2" 2>/dev/null || cp -p "$1" "$2"
+  else
+    return 1 # a pipe or a device
   fi
 }
 
 # enqueue PATH NAME STEP
 enqueue() {
-  [ -n "$u" ] || { answer error 'the unit cannot be reached'; return; }
   [ -e "$1" ] || { answer error 'no such checkpoint'; return; }
   hidden "$u/queue" && staged=$tmp
   now_ns
@@ -830,16 +835,20 @@ write_finished() {
     flush "$tmp" && mv -f "$tmp" "$u/queue/FINISHED" && flush "$u/queue" && wrote_finished=1
 }
 
-# value TEXT: a JSON number, or a word in quotes (6)
+# value TEXT: a JSON number as it is, or a word in quotes (6)
 value() {
-  case $1 in NaN | Infinity | -Infinity) printf '"%s"' "$1" ;; '' | *[!-+.0-9eE]* | [!-0-9]*) return 1 ;; *) printf %s "$1" ;; esac
+  case $1 in
+    NaN | Infinity | -Infinity) printf '"%s"' "$1" ;;
+    *) printf '%s\n' "$1" | grep -Ex -e '-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][-+]?[0-9]+)?' ;;
+  esac
 }
 
 # pairs TAG VALUE...: as members of an object, each with a comma before it
 pairs() {
   while [ $# -ge 2 ]; do
     case $1 in step | time | entry) return 1 ;; esac
-    printf ',%s:' "$(js "$1")" && value "$2" || return 1
+    pairs_value=$(value "$2") || return 1
+    printf ',%s:%s' "$(js "$1")" "$pairs_value"
     shift 2
   done
   [ $# -eq 0 ]
@@ -881,10 +890,11 @@ unchanged() {
     function opened() {} function line(s) {}
     function closed(good,  i, p) {
       if (good) for (i = 1; (p = SUBSEP "files" SUBSEP i) in K; i++)
-        print V[p SUBSEP "size"], (p SUBSEP "mtime_ns") in K ? V[p SUBSEP "mtime_ns"] : "-", "/" V[p SUBSEP "name"]
+        if (V[p SUBSEP "name"] !~ /[\001-\037]|\300/) # no name that a line can say: not compared
+          print V[p SUBSEP "size"], ((p SUBSEP "mtime_ns") in K ? V[p SUBSEP "mtime_ns"] : "-"), "/" V[p SUBSEP "name"] "/"
     }' | while IFS=' ' read -r want_size want_mtime want_name; do
-    case $want_name in *[$control]*) continue ;; esac # 3: not a name that a line can say
-    file="$1${want_name%/}"
+    want_name=${want_name%/}
+    file=$1${want_name%/}
     [ -f "$file" ] || exit 1
     file_facts "$file"
     [ "$size" = "$want_size" ] || exit 1
@@ -1082,13 +1092,12 @@ last_step() {
 
 # take: one look
 take() {
-  [ -n "$u" ] || { answer error 'the unit cannot be reached'; return; }
   [ -z "$ce" ] || { answer error "$ce is claimed"; return; }
   others=
   for take_f in jobs/*.lock; do # close what is dead or expired (4.4), once a job
     take_j=${take_f#jobs/} take_j=${take_j%%.*}
-    case "$others " in *" $take_j "*) continue ;; esac
-    [ "$take_j" != "$job" ] || continue
+    case "$others $job " in *" $take_j "*) continue ;; esac
+    is_job "$take_j" || continue
     others="$others $take_j"
     judge "$take_j"
   done
@@ -1169,9 +1178,9 @@ answer() { (IFS=$tab; printf '%s\n' "$*"); }
 # open_job JOB T
 open_job() {
   job=$1 T=$2 n=0
-  case $job in [!a-z0-9]* | *[!a-z0-9_-]*) answer error "no job name: $job"; return ;; esac
+  is_job "$job" && value "$T" >/dev/null || { answer error 'no job or no timeout'; return; }
   cT=$(hundredths "$T")
-  [ "$cT" -gt 0 ] && sleep 0.01 2>/dev/null || [ "$cT" -ge 600 ] || { answer error 'T is too short'; return; }
+  [ "$cT" -gt 0 ] || { answer error 'T is too short'; return; }
   if [ "$job" = main ] && [ ! -d "$run/jobs" ]; then
     mkdir -p "$run" && cd "$run" || { answer error "$run cannot be made"; return; }
     for open_f in jobs scalars evals best queue meta claimed retry failed trash; do folder $open_f; done
@@ -1196,8 +1205,8 @@ open_job() {
     esac
     nap $((cT / 8 > 50 ? 50 : cT / 8))
   done
-  : >"$private/names.$n"
   [ "$job" != main ] || [ -z "$u" ] || ! listed "$u/queue/FINISHED" || rm -f "$u/queue/FINISHED" # 5.8
+  [ "$job" = main ] || prune # 5.7: at the start, and at the end
   answer opened "$n"
 }
 
@@ -1215,7 +1224,7 @@ beat() {
 log_line() { # STEP TIME TAG VALUE...
   log_step=$1 log_time=$2
   shift 2
-  if log_pairs=$(pairs "$@") && append "{\"step\":$log_step,\"time\":$log_time$log_pairs}" 2>/dev/null; then answer logged; else answer error 'the line cannot be written'; fi
+  if value "$log_time" >/dev/null && log_pairs=$(pairs "$@") && append "{\"step\":$log_step,\"time\":$log_time$log_pairs}" 2>/dev/null; then answer logged; else answer error 'the line cannot be written'; fi
 }
 
 # best MODE TAG KEEP: put once a run (5.7)
@@ -1236,6 +1245,7 @@ close_job() {
     settle returned "\"reason\":\"the session ends\",$(fact step "$e_step")$(fact main_session "$e_main")$(fact order "$e_order")" && bring
     ce=
   fi
+  [ "$job" = main ] || prune
   close_sizes=
   if [ -f "scalars/$job.$n.jsonl" ]; then
     flush "scalars/$job.$n.jsonl"
@@ -1269,6 +1279,9 @@ obey() {
     [ "$command" != close ] || exit 0
     return
   fi
+  case $command in # 2: a unit that is unreachable is not an empty one
+    enqueue | finish | take | outcome) [ -n "$u" ] || { answer error 'the unit cannot be reached'; return; } ;;
+  esac
   case $command in
     beat) beat ;;
     log) log_line "$@" ;;
