@@ -40,6 +40,7 @@ export class Refused extends Error {}
 export class Fenced extends Error {}
 
 const PROTOCOL = "1.0";
+const MAX_RECORD = 64 * 2 ** 20; // bytes (6)
 const RUN_FOLDERS = ["jobs", "scalars", "evals", "files", "queue", "meta", "claimed", "retry", "best", "failed", "trash"];
 const WORDS = { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity };
 
@@ -261,11 +262,12 @@ async function names(folder, owner) {
 const holds = async (folder, name, owner) => (await names(folder, owner)).includes(name);
 
 /** Content by a fresh open; null where no file is there. O_NONBLOCK: a named pipe must not hold a thread for ever. */
-async function bytesOf(path) {
+async function bytesOf(path, limit = Infinity) {
   try {
     const file = await fs.open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
-      return (await file.stat()).isFile() ? await file.readFile() : null;
+      const stat = await file.stat();
+      return stat.isFile() && stat.size <= limit ? await file.readFile() : null;
     } finally {
       await file.close();
     }
@@ -277,7 +279,7 @@ async function bytesOf(path) {
 
 /** A record, or null for one that is not there yet (6). */
 async function recordAt(path) {
-  const bytes = await bytesOf(path);
+  const bytes = await bytesOf(path, MAX_RECORD);
   return bytes?.at(-1) === 0x0a ? decode(withoutMark(bytes)) : null;
 }
 
@@ -394,23 +396,22 @@ async function* walk(path, name = Buffer.alloc(0), depth = 0) {
   }
 }
 
-/** Copy or link the files of an entry to a hidden name. Durable, unless they are links to what the trainer wrote. */
-async function cloneTree(source, target, links) {
-  const folders = new Set();
-  if ((await fs.stat(source)).isDirectory()) folders.add(`${target}`) && (await fs.mkdir(target, 0o2775));
-  for await (const { path, name } of walk(source)) {
-    const to = name.length ? join(target, name) : Buffer.from(target);
-    for (let at = name.indexOf("/"); at >= 0; at = name.indexOf("/", at + 1)) {
-      const folder = join(target, name.subarray(0, at));
-      if (!folders.has(folder.toString("latin1"))) await fs.mkdir(folder, 0o2775);
-      folders.add(folder.toString("latin1"));
+/** Link an entry to a hidden name, durably, or copy it. What is neither file nor folder is no part of a checkpoint. */
+async function clone(source, target, mayLink, depth = 0) {
+  const stat = await fs.stat(source).catch((error) => (depth ? null : Promise.reject(error)));
+  if (stat?.isDirectory() && depth <= 40) {
+    await fs.mkdir(target, 0o2775);
+    for (const part of await fs.readdir(source, { encoding: "buffer" })) {
+      await clone(join(source, part), join(target, part), mayLink, depth + 1);
     }
+  } else if (stat?.isFile()) {
     const refused = (error) => (NO_LINKS.has(error.code) ? false : Promise.reject(error));
-    const linked = links && (await linkTo(await fs.realpath(path, "buffer"), to).catch(refused));
-    if (!linked) await fs.copyFile(path, to, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
-    await sync(to);
-  }
-  for (const folder of [...folders].reverse()) await sync(folder === target ? target : Buffer.from(folder, "latin1"));
+    const linked = mayLink && (await linkTo(await fs.realpath(source, "buffer"), target).catch(refused));
+    // File systems that share blocks make a copy at no cost (5.6).
+    if (!linked) await fs.copyFile(source, target, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
+  } else if (depth) return;
+  else throw new Error(`${source} is neither a file nor a folder`);
+  await sync(target);
 }
 
 // ---- What was handed over, as its meta says (6.4) ----
@@ -695,9 +696,9 @@ export async function open(run, job, T = 30) {
 }
 
 /** The newest lock of main that can be read: it says where the unit is (2). */
-async function mainLock(run, listing) {
+async function mainLock(run, listing, mayThrow) {
   for (const n of [...chainOf(listing, "main").locks].sort((a, b) => (a < b ? 1 : -1))) {
-    const lock = await lockOf(run, "main", n);
+    const lock = await lockOf(run, "main", n, mayThrow);
     if (lock) return lock;
   }
   return null;
@@ -726,7 +727,7 @@ export class Session {
     return session;
   }
 
-  get log_() {
+  get logPath() {
     return `scalars/${this.job}.${this.n}.jsonl`;
   }
 
@@ -827,7 +828,7 @@ export class Session {
     await this.#lines(async () => {
       const { run, job, n, T, told } = this;
       if (!chain.ends.has(n)) await put(`${run}/jobs`, `${job}.${n}.end`, this.#end("crashed", "expired"), this);
-      const fence = this.acknowledged ? { [this.log_]: this.acknowledged } : {};
+      const fence = this.acknowledged ? { [this.logPath]: this.acknowledged } : {};
       const opened = await lockNext(run, job, n + 1n, { timeout: T, continues: true, fence, ...told }, this.#tried);
       if (!opened) return; // by somebody else: the next look says so
       await this.file?.close().catch(() => {});
@@ -860,10 +861,11 @@ export class Session {
   /** Log values (an object or pairs of tag and value) at a step; durable on return. `entry`: the key of an outcome (5.9). */
   async log(step, time, values, entry) {
     const pairs = new Map(Symbol.iterator in values ? values : Object.entries(values));
-    if (toStep(step) === null) throw new Error(`${step} is no whole number of 64 bits`);
+    if (toStep(step) === null) throw new Error(`the step ${step} is no whole number of 64 bits`);
+    if (!Number.isFinite(time)) throw new Error(`the time ${time} is no number`);
     for (const [tag, value] of pairs) {
       // eslint-disable-next-line no-control-regex
-      const isTag = tag && Buffer.byteLength(tag) <= 512 && !/[\x00-\x1f\x7f]/.test(tag) && !["step", "time", "entry"].includes(tag);
+      const isTag = tag !== "" && Buffer.byteLength(tag) <= 512 && !/[\x00-\x1f\x7f]/.test(tag) && !["step", "time", "entry"].includes(tag);
       if (!isTag || toValue(value) === undefined) throw new Error(`${stringify(tag)}: ${value} is no scalar`);
     }
     const fields = [["step", step], ["time", time], ...(entry ? [["entry", entry]] : []), ...pairs];
@@ -878,7 +880,7 @@ export class Session {
   /** Append a line to the log of session n; false where that is not the session held any more. */
   async #append(n, line) {
     if (this.n !== n || this.lapsed) return false;
-    const path = `${this.run}/${this.log_}`;
+    const path = `${this.run}/${this.logPath}`;
     try {
       this.file ??= await fs.open(path, "a", 0o664);
       const { size } = await this.file.stat();
@@ -898,14 +900,17 @@ export class Session {
   // -- The end (4.3)
 
   #end(status, reason) {
-    const { job, n, token, step, log_, acknowledged } = this;
-    const sizes = acknowledged ? { [log_]: acknowledged } : {};
-    return { protocol: PROTOCOL, job, session: n, token, status, reason, ended: rfc3339(), step, summary: {}, sizes };
+    const { job, n, token, step, logPath, acknowledged } = this;
+    const sizes = acknowledged ? { [logPath]: acknowledged } : {};
+    return { protocol: PROTOCOL, job, session: n, token, status, reason, ended: rfc3339(), step, sizes };
   }
 
   /** Give back what is claimed, and put the end. Throws Fenced where a newer session is there. */
   async close(status, reason = null) {
-    if (this.state !== "fenced") await this.queue.giveBack();
+    await this.queue.giveBack().catch((error) => {
+      if (error instanceof Fenced) throw error;
+      console.error(`${this.run}: a claim is not given back, and counts as lost: ${error.message}`);
+    });
     for (;;) {
       await this.protect();
       const stands = await this.#beats(() => this.#lines(() => this.#putEnd(status, reason)));
@@ -938,14 +943,13 @@ export class Session {
 
 // ---- The queue (5): a trainer's hand-over, an evaluator's claims ----
 
-const claimFolder = ({ job, session, k }) => `claimed/${job}.${session}/${k}`;
-const claimPath = (claim) => `${claimFolder(claim)}/${claim.entry}`;
+const claimPath = ({ job, session, k, entry }) => `claimed/${job}.${session}/${k}/${entry}`;
 const waitingPath = ({ entry, k }) => (k === 1n ? `queue/${entry}` : `retry/${k}/${entry}`);
 const numbersOf = (listing) => listing.filter((name) => new RegExp(`^${NUMBER}$`).test(name)).map(BigInt);
 
 /** An outcome as it stands: null where it is not there yet, one about nobody's claim where nobody can understand it (5.3). */
 async function outcomeOf(run, entry, k) {
-  const bytes = await bytesOf(`${run}/evals/${entry}.${k}.json`);
+  const bytes = await bytesOf(`${run}/evals/${entry}.${k}.json`, MAX_RECORD);
   if (bytes?.at(-1) !== 0x0a) return null;
   const outcome = decode(withoutMark(bytes));
   const isState = ["done", "failed", "lost", "skipped", "returned"].includes(outcome?.state);
@@ -976,8 +980,8 @@ async function waitingIn(unit, owner) {
 }
 
 /** The folder of the unit that the newest lock of main names; throws where it cannot be reached, which is not empty (2). */
-async function unitOf(run, listing) {
-  const unit = (await mainLock(run, listing))?.unit;
+async function unitOf(run, listing, mayThrow) {
+  const unit = (await mainLock(run, listing, mayThrow))?.unit;
   if (!unit) return run;
   if ((await recordAt(`${unit.path}/unit.json`))?.id !== unit.id) throw new Error(`the unit ${unit.path} on ${unit.host} is not reachable`);
   return unit.path;
@@ -1009,6 +1013,7 @@ export class Queue {
   #session;
   #one = serial(); // a command, or the adoption of a claim
   #used = new Set();
+  #known = new Map();
   #watches = new Map();
   #order = 0n;
   #begun = false;
@@ -1071,7 +1076,7 @@ export class Queue {
       const folder = `${unit}/queue`;
       const staged = `${folder}/${hidden(session)}`;
       try {
-        await cloneTree(Buffer.from(resolve(path)), staged, true);
+        await clone(resolve(path), staged, true);
         const facts = { protocol: PROTOCOL, step: step ?? stepOfName(name), main_session: main || null, source: resolve(path) };
         Object.assign(facts, { ...(await fingerprint(staged)), handed_over: rfc3339(), order: this.#nextOrder(), retry_of: null });
         for (let entry = name; ; entry = nextUse(name, [...(await this.#metas(unit)), entry])) {
@@ -1103,11 +1108,11 @@ export class Queue {
 
   /** Show what is staged under its name; false where a plain writer's file has that name. */
   async #publish(staged, folder, entry, kind) {
+    if (await holds(folder, entry, this.#session)) return false;
     await this.#session.protect();
     const refuses = (error) => (NO_LINKS.has(error.code) ? null : Promise.reject(error));
     const linked = kind === "file" ? await linkTo(staged, `${folder}/${entry}`).catch(refuses) : null;
-    if (linked !== null) return (await sync(folder), linked);
-    return !(await holds(folder, entry, this.#session)) && move(staged, `${folder}/${entry}`, this.#session);
+    return linked === null ? move(staged, `${folder}/${entry}`, this.#session) : (await sync(folder), linked);
   }
 
   /** Say that nothing more is handed over (5.8). */
@@ -1166,8 +1171,9 @@ export class Queue {
   /** By step, main session and hand-over; what failed or was lost before comes last, since that may happen again. */
   async #inOrder(unit) {
     const waiting = [];
+    const metas = await this.#metas(unit);
     for (const { entry, k } of await waitingIn(unit, this.#session)) {
-      const { step, main_session: main, order } = await this.#facts(unit, entry);
+      const { step, main_session: main, order } = await this.#facts(unit, entry, metas);
       const returned = k > 1n && (await outcomeOf(this.#run, entry, k - 1n))?.state === "returned";
       waiting.push({ entry, k, key: [k > 1n && !returned, step === null, step ?? 0, main ?? 0, order ?? 0, entry] });
     }
@@ -1175,13 +1181,18 @@ export class Queue {
     return waiting.sort((a, b) => compare(a.key, b.key));
   }
 
-  async #meta(unit, entry) {
-    return (await holds(`${unit}/meta`, `${entry}.json`, this.#session)) ? recordAt(`${unit}/meta/${entry}.json`) : null;
+  /** The meta of an entry, which never changes; null for a plain writer's. `metas`: what a listing has just shown. */
+  async #meta(unit, entry, metas) {
+    if (!this.#known.has(entry) && (metas ?? (await this.#metas(unit))).includes(entry)) {
+      const meta = await recordAt(`${unit}/meta/${entry}.json`);
+      if (meta) this.#known.set(entry, meta);
+    }
+    return this.#known.get(entry) ?? null;
   }
 
   /** Step, main session and order of an entry: as its meta says, a step that it lacks as the name says (5.9). */
-  async #facts(unit, entry) {
-    const meta = await this.#meta(unit, entry);
+  async #facts(unit, entry, metas) {
+    const meta = await this.#meta(unit, entry, metas);
     const step = toStep(meta?.step) ?? stepOfName(entry);
     return { step, main_session: isWhole(meta?.main_session) ? meta.main_session : null, ...(meta && isWhole(meta.order) ? { order: meta.order } : {}) };
   }
@@ -1309,7 +1320,7 @@ export class Queue {
       await makeFolders(this.#run, "best");
       const copy = `${this.#run}/best/${hidden(this.#session)}`;
       try {
-        await cloneTree(Buffer.from(`${unit}/${path}`), copy, false);
+        await clone(`${unit}/${path}`, copy, false);
         await this.#session.protect();
         await move(copy, `${this.#run}/best/${claim.entry}`, this.#session);
       } finally {
@@ -1458,8 +1469,9 @@ export class Queue {
   async #ranked(entries) {
     const { mode, tag } = await this.#rule();
     const scored = [];
+    const wanted = new Set(entries);
     for (const { entry, k } of (await this.#names(`${this.#run}/evals`)).map(parseOutcome).filter(Boolean)) {
-      const outcome = entries.includes(entry) ? await outcomeOf(this.#run, entry, k) : null;
+      const outcome = wanted.has(entry) ? await outcomeOf(this.#run, entry, k) : null;
       const score = outcome?.state === "done" && Object.hasOwn(outcome.scores ?? {}, tag) ? toValue(outcome.scores[tag]) : undefined;
       if (score !== undefined) scored.push({ entry, score: Number(score), step: toStep(outcome.step) });
     }
@@ -1517,9 +1529,9 @@ async function readOnce(run, listing) {
   const outcomes = await readOutcomes(run);
   const counted = countingPoints(points, outcomes, locks);
   const main = await mainState(run, listing);
-  const unit = await unitOf(run, listing).catch(() => null);
-  const finished = unit !== null && (await isFinished(unit, main));
-  return { writable, jobs, points: counted, skipped, entries: await readEntries(run, unit, outcomes), finished };
+  const unit = await unitOf(run, listing, false).catch(() => null);
+  const finished = unit && (await isFinished(unit, main)); // of a unit that is not reachable nothing is known
+  return { writable, jobs, points: counted, skipped, entries: unit && (await readEntries(run, unit, outcomes)), finished };
 }
 
 /** All points of the logs that fences let count, in order: sessions, a session's log, then its spill pieces, then lines. */
@@ -1611,7 +1623,7 @@ function countingPoints(logged, outcomes, locks) {
     const last = before.reduce((a, { step }) => (a === null || step > a ? step : a), null);
     return before.some((m) => m.step === last && isVoid(m));
   };
-  const result = {};
+  const result = Object.create(null); // a tag may be called __proto__
   for (const tag of new Set(points.map((point) => point.tag))) {
     const series = points.filter((point) => point.tag === tag);
     const beside = new Map(); // of side jobs and outcomes: the later time wins
@@ -1638,18 +1650,16 @@ function countingPoints(logged, outcomes, locks) {
 }
 
 async function readEntries(run, unit, outcomes) {
-  const entries = {};
+  const entries = Object.create(null);
   const at = (entry) => (entries[entry] ??= { place: null, outcomes: {} });
   const stand = (place, found) => found.filter(isEntry).forEach((entry) => (at(entry).place = place));
   stand("best", await names(`${run}/best`)); // of two places the last one named here counts
-  if (unit !== null) {
-    stand("failed", await names(`${unit}/failed`));
-    const waiting = await waitingIn(unit);
-    stand("queue", waiting.filter(({ k }) => k === 1n).map(({ entry }) => entry));
-    stand("retry", waiting.filter(({ k }) => k > 1n).map(({ entry }) => entry));
-    stand("claimed", (await claimsIn(unit)).map(({ entry }) => entry));
-    for (const name of (await names(`${unit}/meta`)).filter(isMeta)) at(name.slice(0, -5));
-  }
+  stand("failed", await names(`${unit}/failed`));
+  const waiting = await waitingIn(unit);
+  stand("queue", waiting.filter(({ k }) => k === 1n).map(({ entry }) => entry));
+  stand("retry", waiting.filter(({ k }) => k > 1n).map(({ entry }) => entry));
+  stand("claimed", (await claimsIn(unit)).map(({ entry }) => entry));
+  for (const name of (await names(`${unit}/meta`)).filter(isMeta)) at(name.slice(0, -5));
   for (const { entry, k, outcome } of outcomes.values()) {
     const found = at(entry);
     if (outcome && !outcome.isUnknown) found.outcomes[k] = outcome.state;
@@ -1676,7 +1686,7 @@ async function drive(run) {
       if (!(await session.beat())) throw new Error("no beat was possible");
       return ["beaten", session.count];
     },
-    log: async (step, time, ...fields) => (await session.log(BigInt(step), parse(time), valuesOf(fields)), ["logged"]),
+    log: async (step, time, ...fields) => (await session.log(BigInt(step), Number(time), valuesOf(fields)), ["logged"]),
     enqueue: async (path, name, step) => ["enqueued", await session.queue.enqueue(path, name, BigInt(step))],
     finish: async () => (await session.queue.finish(), ["finished"]),
     best: async (mode, tag, keep) => (await session.queue.best(mode, tag, Number(keep)), ["ruled"]),
