@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 PORT = 6070
 TOKEN_VARIABLE = "FSRUN_TOKEN"
 _SHORTEST = 16
+PATIENCE = 15.0
+"""Seconds that the root may take to answer before the page is there, which then says for how long it does not."""
 _NO_CHARTS = (
     "no charts: the library for them was not there when fsrun was built; with npm it is: "
     "apt-get install npm; sh tools/setup web"
@@ -71,7 +74,10 @@ def command(root: str | None, port: int, host: str, wants_token: bool, no_daemon
         if opens:
             _open(address)
 
-    server = Server(make_app(Site(path), token=token, cookie=f"fsrun-{port}"), began)
+    site = Site(path)
+    if companion is not None:
+        site.awaits_daemon = lambda: companion.is_kept
+    server = Server(make_app(site, token=token, cookie=f"fsrun-{port}"), began)
     try:
         code = _serve(server, sockets)
     finally:
@@ -101,10 +107,17 @@ def _serve(server: Server, sockets: list[socket.socket]) -> int:
     return 128 + signal.SIGHUP if hung_up else 0
 
 
-def _existing(root: str) -> str:
-    from fsrun.core.errors import NotFoundError
+def _existing(root: str, limit: float = PATIENCE, is_folder: Callable[[str], bool] = os.path.isdir) -> str:
+    """The root, looked for by a thread, since the mount that it is on may hang."""
+    from fsrun.core.errors import FsrunError, NotFoundError
 
-    if not os.path.isdir(root):
+    found: list[bool] = []
+    look = threading.Thread(target=lambda: found.append(is_folder(root)), name="fsrun-root", daemon=True)
+    look.start()
+    look.join(limit)
+    if not found:
+        raise FsrunError(f"{root}: its file system has not answered for {limit:g} s; try again once ls does")
+    if not found[0]:
         raise NotFoundError(f"{root}: no such folder; give the root of the runs, or set $FSRUN_ROOT")
     return root
 

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,6 +37,15 @@ THREADS = 24
 """That may wait for the file system at one time; a page asks for about six things at once."""
 _NOTHING_THERE = NO_FILE | {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 _RUN = "/api/runs/{project}/{run}"
+
+
+class _Anything(PathConvertor):
+    """A path of which a name may hold a line end too."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anything", _Anything())
 
 About = Callable[[Site, str, Query], dict[str, Any]]
 """What answers about one run: by its folder and the query."""
@@ -132,9 +142,9 @@ def _routes(site: Site, limit: float, disk: Executor, memory: Executor) -> list[
         Route("/api/runs", from_memory(runs)),
         *(Route(_RUN + tail, about(who)) for tail, who in ABOUT.items()),
         Route(_RUN + "/files", from_disk(listing)),
-        Route("/files/{project}/{run}/{path:path}", from_disk(file)),
+        Route("/files/{project}/{run}/{path:anything}", from_disk(file)),
         Route("/metrics", from_memory(measured)),
-        Route("/{path:path}", from_memory(pages.serve)),
+        Route("/{path:anything}", from_memory(pages.serve)),
     ]
 
 

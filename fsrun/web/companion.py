@@ -44,6 +44,11 @@ class Companion:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether one runs, or is about to."""
+        return self._thread.is_alive() and not self._over.is_set()
+
     def start(self) -> None:
         """Start it. Never raises."""
         self._thread.start()

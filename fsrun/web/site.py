@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import fsrun
@@ -34,6 +35,8 @@ class Site:
         self.series = Series(self.fs)
         self.content = Content(self.fs)
         self._board = Board(self.fs)
+        self.awaits_daemon: Callable[[], bool] = lambda: False
+        """Whether a daemon of the root was started beside the page, which says so of itself in a moment."""
         self._shown, self._boards, self._read = Recent(), Recent(), Recent(share=0.05)
 
     def start(self) -> None:
@@ -62,11 +65,13 @@ class Site:
 
     def info(self) -> dict[str, Any]:
         """The object of ``/api/info``. Looks at nothing of the root, so that it answers while that hangs."""
+        daemon = daemon_of(self.root)
         return {
             "version": fsrun.__version__,
             "root": self.root,
             "host": socket.gethostname(),
-            "daemon": daemon_of(self.root),
+            "daemon": daemon,
+            "awaits_daemon": daemon is None and self.awaits_daemon(),
             "charts": has_charts(),
         }
 

@@ -126,6 +126,7 @@ class TestCrash:
 
     def test_ls_and_check_in_the_same_folder_know_the_run(self, crashed: Shown) -> None:
         assert "finished" in fsrun("ls", crashed.folder / "runs").stdout
+        assert "In a browser, with charts: " in crashed.out
         assert fsrun("check", crashed.run).exit_code == 0
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from fsrun.cli.up import _existing
+from fsrun.core.errors import FsrunError
 from support import build
 from support.command import fsrun
 from support.programs import PATIENCE, until
@@ -180,6 +183,9 @@ def test_the_daemon_ends_when_the_page_is_killed(up: Up) -> None:
 
 def test_a_daemon_that_dies_is_started_again(up: Up) -> None:
     _, address = up.serve()
+    info = get(f"{address}api/info")
+    # From the first answer on: it is there, or about to be.
+    assert bool(info["daemon"]) != info["awaits_daemon"]
     first = up.await_daemon()
     os.kill(first, signal.SIGKILL)
     assert lives(up.await_daemon(but=first))
@@ -203,7 +209,8 @@ def test_a_daemon_that_runs_already_stays(up: Up) -> None:
 def test_without_a_daemon_there_is_none(up: Up) -> None:
     process, address = up.serve("--no-daemon")
     until(lambda: not get(f"{address}api/runs")["scanning"])
-    assert (get(f"{address}api/info")["daemon"], up.daemon()) == (None, None)
+    info = get(f"{address}api/info")
+    assert (info["daemon"], info["awaits_daemon"], up.daemon()) == (None, False, None)
     process.terminate()
     assert process.wait(PATIENCE) == 0
 
@@ -275,6 +282,15 @@ def test_what_cannot_be_is_one_line(up: Up) -> None:
         assert (result.exit_code, result.stdout) == (code, "")
         assert said in result.stderr
         assert result.stderr.count("\n") == 1
+
+
+def test_a_root_that_hangs_is_one_error_within_a_limit() -> None:
+    over = threading.Event()
+    try:
+        with pytest.raises(FsrunError, match=r"^/runs: its file system has not answered for 0\.05 s"):
+            _existing("/runs", 0.05, lambda root: over.wait(PATIENCE))
+    finally:
+        over.set()
 
 
 @pytest.mark.parametrize("package", ["uvicorn", "starlette"])

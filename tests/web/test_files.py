@@ -190,13 +190,16 @@ def test_a_hostile_name_is_only_a_name(viewer: Viewer, files: RunFolder, name: s
     assert answer.headers["content-disposition"].count('"') == 2
 
 
-def test_a_name_with_a_line_end_is_told_and_not_given(viewer: Viewer, files: RunFolder) -> None:
-    files.write("files/a\r\nset-cookie: x=1.txt", "text")
+@pytest.mark.parametrize("name", ["a\r\nset-cookie: x=1.txt", "ends with one.txt\n", "\n"])
+def test_a_name_with_a_line_end_is_given_and_adds_no_header(viewer: Viewer, files: RunFolder, name: str) -> None:
+    files.write(f"files/{name}", "text")
     client = viewer()
-    (found, _) = client.get("/api/runs/speech/big/files?path=files").json()["files"]
+    listed = client.get("/api/runs/speech/big/files?path=files").json()["files"]
+    (found,) = (file for file in listed if "\n" in file["name"])
     answer = client.get(found["href"])
-    assert answer.status_code == 404
+    assert (answer.status_code, answer.text) == (200, "text")
     assert "set-cookie" not in answer.headers
+    assert client.get("/no%0Asuch.js").status_code == 404
 
 
 def test_a_name_that_is_no_text_is_listed_and_given(viewer: Viewer, files: RunFolder) -> None:

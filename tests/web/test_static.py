@@ -57,7 +57,7 @@ def test_pages_hold_no_script_and_no_style_of_their_own(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=named)
 def test_what_a_script_imports_is_there(path: Path) -> None:
-    found = re.findall(r"""(?:from|import)\s*["']([^"']+)["']""", code(path))
+    found = re.findall(r"""(?:\bfrom|\bimport)\s*\(?\s*["']([^"']+)["']""", code(path))
     for target in found:
         assert target.startswith((".", "/")), target
         there = FOLDER / target[1:] if target.startswith("/") else path.parent / target

@@ -130,6 +130,7 @@ def print_places(console: Console, evidence: Evidence, root: str | None) -> None
     path = _short(evidence.path)
     quoted = shlex.quote(path)
     best = evidence.best()
+    below = "" if root is None else f" {shlex.quote(_short(root))}"
     outcome = layout.outcome_name(best["entry"], best["attempt"]) if best else "*"
     commands = [
         (f"ls {quoted} {quoted}/jobs", "what there is, and who has been there"),
@@ -138,13 +139,14 @@ def print_places(console: Console, evidence: Evidence, root: str | None) -> None
         (f"ls -l {quoted}/{layout.BEST}", "the checkpoint that is kept"),
         (f"cat {quoted}/{layout.RUN_VIEW}", "config, status and summary"),
         (f"{_fsrun()} show {quoted}", "all of it at a glance"),
-        (f"{_fsrun()} ls" + ("" if root is None else f" {shlex.quote(_short(root))}"), "every run"),
+        (f"{_fsrun()} ls{below}", "every run"),
     ]
     console.print(f"\nThe run is a folder of plain files: {path}")
     widest = max(len(command) for command, _ in commands)
     for command, what in commands:
         line = f"  {command:<{widest}}  # {what}"
         console.print(line if len(line) <= console.width else f"  # {what}\n  {command}")
+    console.print(f"In a browser, with charts: {_fsrun()} up{below} (needs the extra web)")
 
 
 def _fsrun() -> str:

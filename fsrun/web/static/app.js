@@ -100,7 +100,8 @@ function watch(root, state) {
     root.title = info ? `${info.root} on ${info.host}, fsrun ${info.version}` : "";
     const daemon = info?.daemon;
     state.className = `top-state ${online ? (daemon ? "is-good" : "is-plain") : "is-bad"}`;
-    setText(state, !online ? "offline" : !info ? "" : daemon ? "daemon runs" : "no daemon");
+    const none = info?.awaits_daemon ? "daemon starts …" : "no daemon";
+    setText(state, !online ? "offline" : !info ? "" : daemon ? "daemon runs" : none);
     state.title = !online
       ? "No answer from the server; it is asked again."
       : daemon
@@ -116,7 +117,7 @@ function watch(root, state) {
       }
       paint();
     }
-    setTimeout(ask, 10_000);
+    setTimeout(ask, info?.awaits_daemon ? 500 : 10_000);
   };
   onConnection((connection) => {
     online = connection.online;

@@ -8,6 +8,7 @@ import { SPANS, clocks, place, short } from "./axis.js";
 import { isolated } from "./lines.js";
 import { nearest } from "./maths.js";
 import { ground } from "./palette.js";
+import { watchTouch } from "./touch.js";
 
 const HEIGHT = 210;
 const HEIGHT_WIDE = 420;
@@ -51,6 +52,7 @@ export class Chart {
       this.state,
       this.legend,
     );
+    this._endTouch = watchTouch(this.box, () => this.plot);
     this._resize = new ResizeObserver(() => this._fit());
     this._resize.observe(this.box);
   }
@@ -60,7 +62,8 @@ export class Chart {
     this.lines = lines;
     this.look = look;
     const drawn = lines.filter((line) => line.x.length);
-    this.say(drawn.length ? "" : lines.length ? "Nothing here that this axis can show" : "No points yet");
+    const seen = drawn.some((line) => line.y.some((value) => Number.isFinite(value)));
+    this.say(seen ? "" : drawn.length ? this._unseen(drawn) : lines.length ? "Nothing here that this axis can show" : "No points yet");
     this._paintLegend();
     if (!drawn.length) {
       this._clear();
@@ -96,6 +99,13 @@ export class Chart {
     if (this.lines.length) this.draw(this.lines, this.look);
   }
 
+  /** Why nothing is drawn of lines that have points. */
+  _unseen(lines) {
+    const odd = lines.some((line) => line.part.series?.special?.length);
+    if (this.host.range()) return "No points in this part";
+    return odd ? "Only NaN and infinities were logged" : "Nothing here that this axis can show";
+  }
+
   /** Follow the range that all charts share. */
   follow() {
     this.plot?.setData(this._data, true);
@@ -127,7 +137,7 @@ export class Chart {
       legend: { show: false },
       scales: {
         x: { time: host.axis() === "time", distr: look.logX ? 3 : 1, range: (plot, low, high) => spanOf(host.range() ?? host.extent(look.logX) ?? [low, high], look.logX, low) },
-        y: { distr: look.logY ? 3 : 1 },
+        y: { distr: look.logY ? 3 : 1, range: (plot, low, high) => this._upright(low, high) },
       },
       axes: [
         { ...axis, space: 60, ...below(host.axis()) },
@@ -147,6 +157,13 @@ export class Chart {
         draw: [(plot) => this._marks(plot, paint)],
       },
     };
+  }
+
+  /** From where to where the axis on the left goes; it has marks also where there is no number to show. */
+  _upright(low, high) {
+    const { uPlot } = this.host;
+    if (this.look.logY) return low === null ? [1, 10] : uPlot.rangeLog(low, high, 10, false);
+    return low === null ? [0, 1] : uPlot.rangeNum(low, high, 0.1, true);
   }
 
   _select(plot) {
@@ -253,6 +270,7 @@ export class Chart {
 
   close() {
     this._resize.disconnect();
+    this._endTouch();
     this._clear();
     this.element.remove();
   }

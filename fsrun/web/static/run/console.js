@@ -295,10 +295,24 @@ class Console {
     this.jobs.hidden = this.jobs.options.length < 2;
     this.keep.hidden = !piece.path;
     if (piece.path) this.keep.setAttribute("href", `${fileAddress(this.run, piece.path)}?download`);
-    if (piece.session === null && !this.lines.querySelector(".console-line"))
-      replace(this.lines, h("p", { class: "console-none" }, "Nothing was printed, or the console was not recorded."));
-    else this.lines.querySelector(".console-none")?.remove();
+    this._none(piece);
     this.done = piece.done;
+  }
+
+  /** Why there is nothing to read, where that is so. */
+  _none({ session, size, done }) {
+    const why =
+      session === null
+        ? "Nothing was printed, or the console was not recorded."
+        : size > 0
+          ? ""
+          : done
+            ? "Nothing was printed."
+            : "Nothing was printed so far.";
+    const told = this.lines.querySelector(".console-none");
+    if (!why || this.lines.querySelector(".console-line")) told?.remove();
+    else if (told) setText(told, why);
+    else this.lines.append(h("p", { class: "console-none" }, why));
   }
 
   _place() {

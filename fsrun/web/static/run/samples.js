@@ -81,6 +81,7 @@ class SamplesView {
   }
 
   close() {
+    this.turn += 1;
     this.control.abort();
     this.unbind();
   }
@@ -91,6 +92,8 @@ class SamplesView {
   }
 
   _change(changes) {
+    // The address may be that of another page by now.
+    if (this.control.signal.aborted) return;
     Object.assign(this.chosen, { offset: 0 }, changes);
     const { offset, only, ...rest } = this.chosen;
     setParams({ ...rest, only: only === "all" ? null : only });
@@ -99,18 +102,20 @@ class SamplesView {
 
   async ask(toTop = false) {
     const mine = ++this.turn;
+    // Where a question takes the place of one that would have gone to the top, its answer does.
+    this.toTop ||= toTop;
     const { beside, ...rest } = this.chosen;
     const [other, attempt] = beside ? JSON.parse(beside) : [null, null];
     const query = { ...rest, beside: other, beside_attempt: attempt, limit: SIZE };
     try {
       const answer = await get(about(this.run, "/samples", query), { signal: this.control.signal });
-      if (mine === this.turn) this._paint(answer, toTop);
+      if (mine === this.turn) this._paint(answer);
     } catch (error) {
       if (error.name !== "AbortError" && mine === this.turn) say(this.body, error.message, true);
     }
   }
 
-  _paint(answer, toTop) {
+  _paint(answer) {
     const name = (one) =>
       `${one.step === null ? "" : `step ${count(one.step)} · `}${one.entry}${one.attempt > 1 ? ` (${one.attempt})` : ""}${one.state === "done" ? "" : ` ${one.state}`}`;
     const pairs = [...answer.entries].reverse().map((one) => [JSON.stringify([one.entry, one.attempt]), name(one)]);
@@ -141,7 +146,8 @@ class SamplesView {
         }),
       );
     }
-    if (toTop) this.body.parentElement.scrollTop = 0;
+    if (this.toTop) this.body.parentElement.scrollTop = 0;
+    this.toTop = false;
   }
 }
 

@@ -6,8 +6,9 @@ import { line, looks } from "./lines.js";
 
 const BEYOND = 6;
 const SELECT_WIDTH = 34;
-const WIDE = { row: 32, head: 32 };
-const NARROW = { row: 74, head: 0 };
+/** Pixels; `pin`: of the line of a group that stays in sight. As in runs.css. */
+const WIDE = { row: 32, head: 32, pin: 32 };
+const NARROW = { row: 74, head: 0, pin: 40 };
 const LEAST_WIDTH = 48;
 
 export class Table {
@@ -16,6 +17,7 @@ export class Table {
     this._on = on;
     this.items = [];
     this.columns = [];
+    this._groups = [];
     this.widths = {};
     this.sort = { by: "", down: false };
     this.selected = new Set();
@@ -25,6 +27,8 @@ export class Table {
     this._narrow = matchMedia("(max-width: 640px)");
     this._body = h("div", { class: "grid-body", role: "rowgroup" });
     this._head = h("div", { class: "grid-row grid-head", role: "row", "aria-rowindex": 1 });
+    // The group that one is amid, for eyes and the pointer; its own line says it to others.
+    this._pinned = h("div", { class: "grid-pinned", "aria-hidden": "true" });
     this._scroll = h(
       "div",
       {
@@ -35,7 +39,7 @@ export class Table {
         "aria-multiselectable": "true",
         dataset: { list: "runs" },
       },
-      h("div", { class: "grid-head-group", role: "rowgroup" }, this._head),
+      h("div", { class: "grid-head-group", role: "rowgroup" }, this._head, this._pinned),
       this._body,
     );
     container.append(this._scroll);
@@ -87,6 +91,7 @@ export class Table {
   /** Show other lines, columns or order. The place where one reads stays. */
   show({ items, columns, widths, sort, selected }) {
     Object.assign(this, { items, widths, sort, selected, columns: columns.map(column).filter(Boolean) });
+    this._groups = items.flatMap((item, index) => (item.kind === "group" ? [index] : []));
     if (this._activeKey !== null) this.active = items.findIndex((item) => keyOf(item) === this._activeKey);
     const frame = JSON.stringify([columns, widths, sort]);
     if (frame !== this._shownFrame) {
@@ -162,10 +167,11 @@ export class Table {
   }
 
   _reveal() {
-    const { row, head } = this._sizes();
+    const { row, head, pin } = this._sizes();
     const top = this.active * row;
     const height = this._scroll.clientHeight - head;
-    if (top < this._scroll.scrollTop) this._scroll.scrollTop = top;
+    const above = this._groups.length && this.items[this.active].kind === "row" ? pin : 0;
+    if (top - above < this._scroll.scrollTop) this._scroll.scrollTop = top - above;
     else if (top + row > this._scroll.scrollTop + height) this._scroll.scrollTop = top + row - height;
   }
 
@@ -212,9 +218,28 @@ export class Table {
       fresh.append(element);
     }
     this._body.append(fresh);
+    this._pin();
     this._focusAgain();
     this._scroll.setAttribute("aria-rowcount", this.items.length + 1);
     this._scroll.setAttribute("aria-colcount", this.columns.length + 1);
+  }
+
+  /** Keep the line of the group that one is amid in sight; the next one pushes it out. */
+  _pin() {
+    const { row, pin } = this._sizes();
+    const top = this._scroll.scrollTop;
+    const place = this._groups.findLastIndex((index) => index * row < top);
+    const index = place < 0 ? -1 : this._groups[place];
+    const item = this.items[index];
+    const sign = index < 0 ? "" : `${index} ${looks(item, this._look(index))} ${this._shownFrame} ${this._narrow.matches}`;
+    if (sign !== this._pinnedSign) {
+      this._pinnedSign = sign;
+      replace(this._pinned, index < 0 ? [] : line(item, this._look(index)));
+      this._pinned.firstChild?.removeAttribute("id");
+    }
+    const next = this._groups[place + 1];
+    const push = index < 0 || next === undefined ? 0 : Math.min(0, next * row - top - pin);
+    this._pinned.style.transform = push ? `translateY(${push}px)` : "";
   }
 
   _heading() {
@@ -315,7 +340,11 @@ export class Table {
       this.active = index;
       return;
     }
-    if (item.kind === "group") return this._on.fold(item.name);
+    if (item.kind === "group") {
+      // What is folded from amid its rows stays in sight.
+      if (this._pinned.contains(line)) this._scroll.scrollTop = index * this._sizes().row;
+      return this._on.fold(item.name);
+    }
     if (target.closest(".chip")) return;
     if (this._narrow.matches) this._on.open(item.row.key);
     else this.move(index);
