@@ -73,8 +73,7 @@ static jmp_buf back;
 static char problem[1024];
 enum { FAILED = 1, LEFT = 2 };
 
-static void *take_room(Arena *arena, size_t size)
-{
+static void *take_room(Arena *arena, size_t size) {
     const size_t step = sizeof(max_align_t);
     size = (size + step - 1) / step * step;
     if (arena->top == NULL || arena->top->room - arena->top->used < size) {
@@ -92,8 +91,16 @@ static void *take_room(Arena *arena, size_t size)
     return memset(at, 0, size);
 }
 
-static void clear(Arena *arena)
-{
+/* An array in the scratch memory, with room for one more item. */
+static void *grow(void *at, size_t size, size_t *room, size_t item) {
+    if (size < *room)
+        return at;
+    *room = 2 * *room + 16;
+    void *more = take_room(&scratch, *room * item);
+    return size > 0 ? memcpy(more, at, size * item) : more;
+}
+
+static void clear(Arena *arena) {
     while (arena->top != NULL) {
         Block *below = arena->top->below;
         free(arena->top);
@@ -103,8 +110,7 @@ static void clear(Arena *arena)
 
 /* Ends the command with `error TEXT`. */
 static _Noreturn void fail(const char *format, ...) LIKE_PRINTF(1, 2);
-static _Noreturn void fail(const char *format, ...)
-{
+static _Noreturn void fail(const char *format, ...) {
     va_list rest;
     va_start(rest, format);
     vsnprintf(problem, sizeof problem, format, rest);
@@ -112,14 +118,12 @@ static _Noreturn void fail(const char *format, ...)
     longjmp(back, FAILED);
 }
 
-static _Noreturn void fail_at(const char *path)
-{
+static _Noreturn void fail_at(const char *path) {
     fail("%s: %s", path, strerror(errno));
 }
 
 static const char *text(const char *format, ...) LIKE_PRINTF(1, 2);
-static const char *text(const char *format, ...)
-{
+static const char *text(const char *format, ...) {
     va_list rest, again;
     va_start(rest, format);
     va_copy(again, rest);
@@ -131,31 +135,26 @@ static const char *text(const char *format, ...)
     return at;
 }
 
-static const char *keep(const char *from)
-{
+static const char *keep(const char *from) {
     size_t size = strlen(from) + 1;
     return memcpy(take_room(&lasting, size), from, size);
 }
 
-static bool ends_with(const char *name, const char *end)
-{
+static bool ends_with(const char *name, const char *end) {
     size_t size = strlen(name), of_end = strlen(end);
     return size >= of_end && strcmp(name + size - of_end, end) == 0;
 }
 
 /* `name` without its last `count` bytes. */
-static const char *without(const char *name, size_t count)
-{
+static const char *without(const char *name, size_t count) {
     return text("%.*s", (int)(strlen(name) - count), name);
 }
 
-static Bytes bytes(const char *from)
-{
+static Bytes bytes(const char *from) {
     return (Bytes){from, strlen(from)};
 }
 
-static int compare(Bytes a, Bytes b)
-{
+static int compare(Bytes a, Bytes b) {
     int order = memcmp(a.at, b.at, a.size < b.size ? a.size : b.size);
     return order != 0 ? order : (a.size > b.size) - (a.size < b.size);
 }
@@ -165,8 +164,7 @@ typedef struct {
     size_t size, room;
 } Buffer;
 
-static void add_bytes(Buffer *buffer, const void *from, size_t size)
-{
+static void add_bytes(Buffer *buffer, const void *from, size_t size) {
     if (buffer->room - buffer->size < size + 1) {
         size_t room = 2 * buffer->room + size + 64;
         char *at = take_room(&scratch, room);
@@ -180,8 +178,7 @@ static void add_bytes(Buffer *buffer, const void *from, size_t size)
 }
 
 static void add(Buffer *buffer, const char *format, ...) LIKE_PRINTF(2, 3);
-static void add(Buffer *buffer, const char *format, ...)
-{
+static void add(Buffer *buffer, const char *format, ...) {
     char few[512];
     va_list rest;
     va_start(rest, format);
@@ -198,14 +195,12 @@ static void add(Buffer *buffer, const char *format, ...)
     }
 }
 
-static Bytes content(const Buffer *buffer)
-{
+static Bytes content(const Buffer *buffer) {
     return (Bytes){buffer->size > 0 ? buffer->at : "", buffer->size};
 }
 
 /* How many bytes the character of UTF-8 at `at` has; 0: it is none. */
-static size_t character(const char *at, const char *end)
-{
+static size_t character(const char *at, const char *end) {
     const unsigned char *b = (const unsigned char *)at;
     size_t left = (size_t)(end - at), size = b[0] < 0x80 ? 1 : b[0] < 0xC2 ? 0 : b[0] < 0xE0 ? 2 : b[0] < 0xF0 ? 3 : 4;
     if (size == 0 || size > left || b[0] > 0xF4)
@@ -219,8 +214,7 @@ static size_t character(const char *at, const char *end)
 }
 
 /* Whether a name is UTF-8 without control characters, of 1 to `most` bytes. */
-static bool is_clean(Bytes name, size_t most)
-{
+static bool is_clean(Bytes name, size_t most) {
     const char *end = name.at + name.size;
     for (const char *at = name.at; at < end;) {
         size_t size = character(at, end);
@@ -232,8 +226,7 @@ static bool is_clean(Bytes name, size_t most)
 }
 
 /* A text of JSON, with quotes; what is no UTF-8 becomes U+FFFD. */
-static void add_text(Buffer *buffer, Bytes from)
-{
+static void add_text(Buffer *buffer, Bytes from) {
     const char *end = from.at + from.size;
     add_bytes(buffer, "\"", 1);
     for (const char *at = from.at; at < end;) {
@@ -252,8 +245,7 @@ static void add_text(Buffer *buffer, Bytes from)
 }
 
 /* `"key":"value"` with a comma before it, or null where there is no value. */
-static void add_pair(Buffer *buffer, const char *key, const char *value)
-{
+static void add_pair(Buffer *buffer, const char *key, const char *value) {
     add(buffer, ",\"%s\":", key);
     if (value == NULL)
         add(buffer, "null");
@@ -275,14 +267,12 @@ typedef struct Json {
     int depth;
 } Json;
 
-static void skip_space(const char **at, const char *end)
-{
+static void skip_space(const char **at, const char *end) {
     while (*at < end && strchr(" \t\r\n", **at) != NULL && **at != '\0')
         ++*at;
 }
 
-static bool parse_hex(const char **at, const char *end, unsigned long *value)
-{
+static bool parse_hex(const char **at, const char *end, unsigned long *value) {
     *value = 0;
     for (int i = 0; i < 4; i++, ++*at) {
         if (*at == end || !isxdigit((unsigned char)**at))
@@ -293,8 +283,7 @@ static bool parse_hex(const char **at, const char *end, unsigned long *value)
     return true;
 }
 
-static bool parse_escape(const char **at, const char *end, Buffer *into)
-{
+static bool parse_escape(const char **at, const char *end, Buffer *into) {
     if (*at == end)
         return false;
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -324,8 +313,7 @@ static bool parse_escape(const char **at, const char *end, Buffer *into)
     return true;
 }
 
-static bool parse_text(const char **at, const char *end, Bytes *found)
-{
+static bool parse_text(const char **at, const char *end, Bytes *found) {
     Buffer into = {0};
     if (*at == end || *(*at)++ != '"')
         return false;
@@ -346,16 +334,14 @@ static bool parse_text(const char **at, const char *end, Bytes *found)
     return *at < end && *(*at)++ == '"';
 }
 
-static bool parse_digits(const char **at, const char *end)
-{
+static bool parse_digits(const char **at, const char *end) {
     const char *start = *at;
     while (*at < end && isdigit((unsigned char)**at))
         ++*at;
     return *at > start;
 }
 
-static bool parse_number(const char **at, const char *end)
-{
+static bool parse_number(const char **at, const char *end) {
     if (*at < end && **at == '-')
         ++*at;
     const char *start = *at;
@@ -372,8 +358,7 @@ static bool parse_number(const char **at, const char *end)
 }
 
 /* A value up to its end, or the bracket that opens it. */
-static bool parse_start(const char **at, const char *end, bool is_line, Json *value)
-{
+static bool parse_start(const char **at, const char *end, bool is_line, Json *value) {
     static const struct { const char *word; Kind kind; } words[] = {
         {"null", J_NULL}, {"false", J_FALSE}, {"true", J_TRUE}, {"NaN", J_WORD}, {"Infinity", J_WORD}, {"-Infinity", J_WORD},
     };
@@ -399,16 +384,14 @@ static bool parse_start(const char **at, const char *end, bool is_line, Json *va
     return parse_number(at, end);
 }
 
-static int by_key(const void *a, const void *b)
-{
+static int by_key(const void *a, const void *b) {
     const Json *x = *(Json *const *)a, *y = *(Json *const *)b;
     int order = compare(x->key, y->key);
     return order != 0 ? order : x->raw.at < y->raw.at ? -1 : 1;
 }
 
 /* Drops all but the last value of each key. */
-static void keep_last(Json *object)
-{
+static void keep_last(Json *object) {
     if (object->kind != J_OBJECT || object->count < 2)
         return;
     Json **sorted = take_room(&scratch, object->count * sizeof *sorted), **next = sorted;
@@ -426,8 +409,7 @@ static void keep_last(Json *object)
 }
 
 /* The value that `source` holds, or NULL. In a line bare words stand for what JSON has no numbers for. */
-static const Json *parse_any(Bytes source, bool is_line)
-{
+static const Json *parse_any(Bytes source, bool is_line) {
     const char *at = source.at, *end = at + source.size;
     Json *open = NULL;
     for (;;) {
@@ -470,13 +452,11 @@ static const Json *parse_any(Bytes source, bool is_line)
     }
 }
 
-static const Json *parse(Bytes source)
-{
+static const Json *parse(Bytes source) {
     return parse_any(source, false);
 }
 
-static const Json *get(const Json *object, const char *key)
-{
+static const Json *get(const Json *object, const char *key) {
     const Json *value = object != NULL && object->kind == J_OBJECT ? object->first : NULL;
     while (value != NULL && compare(value->key, bytes(key)) != 0)
         value = value->next;
@@ -484,20 +464,17 @@ static const Json *get(const Json *object, const char *key)
 }
 
 /* The text under a key, or NULL where there is none or it holds a NUL. */
-static const char *get_text(const Json *object, const char *key)
-{
+static const char *get_text(const Json *object, const char *key) {
     const Json *value = get(object, key);
     return value != NULL && value->kind == J_TEXT && strlen(value->text.at) == value->text.size ? value->text.at : NULL;
 }
 
-static bool is_text(const Json *value, const char *wanted)
-{
+static bool is_text(const Json *value, const char *wanted) {
     return value != NULL && value->kind == J_TEXT && compare(value->text, bytes(wanted)) == 0;
 }
 
 /* A whole number of 64 bits, such as 12 or 12.0. */
-static bool as_whole(const Json *value, long long *whole)
-{
+static bool as_whole(const Json *value, long long *whole) {
     if (value == NULL || value->kind != J_NUMBER)
         return false;
     const char *number = text("%.*s", (int)value->raw.size, value->raw.at);
@@ -513,20 +490,17 @@ static bool as_whole(const Json *value, long long *whole)
     return true;
 }
 
-static long long get_whole(const Json *object, const char *key, long long otherwise)
-{
+static long long get_whole(const Json *object, const char *key, long long otherwise) {
     long long whole;
     return as_whole(get(object, key), &whole) ? whole : otherwise;
 }
 
-static bool is_word(const Json *value, const char *word)
-{
+static bool is_word(const Json *value, const char *word) {
     return is_text(value, word) || (value != NULL && value->kind == J_WORD && compare(value->raw, bytes(word)) == 0);
 }
 
 /* A number, or one of the words for what JSON has no number for (6). */
-static bool as_value(const Json *value, double *real)
-{
+static bool as_value(const Json *value, double *real) {
     if (value != NULL && value->kind == J_NUMBER)
         *real = strtod(text("%.*s", (int)value->raw.size, value->raw.at), NULL);
     else if (is_word(value, "NaN"))
@@ -539,8 +513,7 @@ static bool as_value(const Json *value, double *real)
 }
 
 /* A value as it was written, since digits say more than a double; past the doubles it is a word. */
-static void add_value(Buffer *buffer, const Json *value, double real)
-{
+static void add_value(Buffer *buffer, const Json *value, double real) {
     if (isnan(real))
         add(buffer, "\"NaN\"");
     else if (isinf(real))
@@ -552,8 +525,7 @@ static void add_value(Buffer *buffer, const Json *value, double real)
 /* ---- Time ---- */
 
 /* Seconds on a clock that counts suspend (4.5). */
-static double now(void)
-{
+static double now(void) {
     struct timespec time;
 #ifdef CLOCK_BOOTTIME
     if (clock_gettime(CLOCK_BOOTTIME, &time) == 0)
@@ -563,15 +535,13 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-static long long wall_ns(void)
-{
+static long long wall_ns(void) {
     struct timespec time;
     clock_gettime(CLOCK_REALTIME, &time);
     return (long long)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static const char *rfc3339(long long ns)
-{
+static const char *rfc3339(long long ns) {
     time_t seconds = (time_t)(ns / 1000000000);
     struct tm parts;
     char date[32];
@@ -581,8 +551,7 @@ static const char *rfc3339(long long ns)
 
 static void keep_alive(void);
 
-static void nap(double seconds)
-{
+static void nap(double seconds) {
     struct timespec pause = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
     nanosleep(&pause, NULL);
 }
@@ -620,14 +589,12 @@ typedef struct {
     size_t size;
 } Names;
 
-static int by_name(const void *a, const void *b)
-{
+static int by_name(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* A fresh listing, sorted: open and close the folder, have what is remembered of it dropped, then list it. */
-static bool list(const char *folder, Names *names)
-{
+static bool list(const char *folder, Names *names) {
     *names = (Names){NULL, 0};
     int opened = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (opened < 0)
@@ -642,13 +609,7 @@ static bool list(const char *folder, Names *names)
     while ((errno = 0, item = readdir(stream)) != NULL) {
         if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0)
             continue;
-        if (names->size == room) {
-            room = 2 * room + 64;
-            const char **more = take_room(&scratch, room * sizeof *more);
-            if (names->size > 0)
-                memcpy(more, names->at, names->size * sizeof *more);
-            names->at = more;
-        }
+        names->at = grow(names->at, names->size, &room, sizeof *names->at);
         names->at[names->size++] = text("%s", item->d_name);
     }
     int error = errno;
@@ -659,47 +620,40 @@ static bool list(const char *folder, Names *names)
     return error == 0;
 }
 
-static bool is_absent(int error)
-{
+static bool is_absent(int error) {
     return error == ENOENT || error == ENOTDIR || error == ESTALE;
 }
 
 /* A fresh listing, empty where there is no such folder. */
-static Names names_in(const char *folder)
-{
+static Names names_in(const char *folder) {
     Names names;
     if (!list(folder, &names) && !is_absent(errno))
         fail_at(folder);
     return names;
 }
 
-static bool has(const Names *names, const char *name)
-{
+static bool has(const Names *names, const char *name) {
     return names->size > 0 && bsearch(&name, names->at, names->size, sizeof *names->at, by_name) != NULL;
 }
 
-static const char *last_part(const char *path)
-{
+static const char *last_part(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash != NULL ? slash + 1 : path;
 }
 
-static const char *folder_of(const char *path)
-{
+static const char *folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash == NULL ? "." : slash == path ? "/" : text("%.*s", (int)(slash - path), path);
 }
 
 /* Absence is judged by a fresh listing alone (8.1). */
-static bool is_present(const char *path)
-{
+static bool is_present(const char *path) {
     Names names = names_in(folder_of(path));
     return has(&names, last_part(path));
 }
 
 /* The last `most` bytes of a file, through a fresh open; false: errno says why. */
-static bool read_file(const char *path, long long most, Bytes *found)
-{
+static bool read_file(const char *path, long long most, Bytes *found) {
     int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat facts;
     if (file < 0)
@@ -725,8 +679,7 @@ static bool read_file(const char *path, long long most, Bytes *found)
 }
 
 /* A record (6): an object that ends in a newline; NULL: not there yet. Never fails, so that a beat may ask. */
-static const Json *peek_record(const char *path)
-{
+static const Json *peek_record(const char *path) {
     Bytes found;
     errno = 0;
     if (!read_file(path, LLONG_MAX, &found) || found.size == 0 || found.size > MAX_RECORD || found.at[found.size - 1] != '\n')
@@ -737,16 +690,14 @@ static const Json *peek_record(const char *path)
     return value != NULL && value->kind == J_OBJECT ? value : NULL;
 }
 
-static const Json *record(const char *path)
-{
+static const Json *record(const char *path) {
     const Json *found = peek_record(path);
     if (found == NULL && errno != 0 && !is_absent(errno) && errno != ELOOP && errno != ENXIO && errno != EINVAL)
         fail_at(path);
     return found;
 }
 
-static void random_name(char out[17])
-{
+static void random_name(char out[17]) {
     unsigned char from[8] = {0};
     int file = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     ssize_t count = file < 0 ? -1 : read(file, from, sizeof from);
@@ -761,15 +712,13 @@ static void random_name(char out[17])
 }
 
 /* A hidden name in `folder` that carries who made it (3). */
-static const char *temporary(const char *folder)
-{
+static const char *temporary(const char *folder) {
     char name[17];
     random_name(name);
     return text("%s/.tmp-%s.%lld-%s", folder, me.job, me.session, name);
 }
 
-static bool sync_folder(const char *folder)
-{
+static bool sync_folder(const char *folder) {
     int opened = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (opened < 0)
         return false;
@@ -778,8 +727,7 @@ static bool sync_folder(const char *folder)
     return good;
 }
 
-static bool write_all(int file, Bytes data)
-{
+static bool write_all(int file, Bytes data) {
     for (size_t done = 0; done < data.size;) {
         ssize_t count = write(file, data.at + done, data.size - done);
         if (count < 0 && errno == EINTR)
@@ -792,8 +740,7 @@ static bool write_all(int file, Bytes data)
 }
 
 /* A new file, durable; removed again where that fails part way. */
-static bool create(const char *path, Bytes data)
-{
+static bool create(const char *path, Bytes data) {
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0664);
     if (file < 0)
         return false;
@@ -809,21 +756,18 @@ static bool create(const char *path, Bytes data)
     return good;
 }
 
-static bool is_same(const char *a, const char *b)
-{
+static bool is_same(const char *a, const char *b) {
     struct stat x, y;
     return lstat(a, &x) == 0 && lstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static bool refuses_links(int error)
-{
+static bool refuses_links(int error) {
     return error == EPERM || error == EACCES || error == ENOTSUP || error == EOPNOTSUPP || error == ENOSYS ||
            error == EMLINK || error == EXDEV;
 }
 
 /* Put-if-absent. 1: what stands at `path` is ours, 0: another's, -1: an error (errno), and nothing of ours. */
-static int put(const char *path, Bytes data)
-{
+static int put(const char *path, Bytes data) {
     const char *folder = folder_of(path), *temp = temporary(folder);
     if (!create(temp, data))
         return -1;
@@ -846,16 +790,14 @@ static int put(const char *path, Bytes data)
 }
 
 /* The same, where an error ends the command. */
-static bool must_put(const char *path, Bytes data)
-{
+static bool must_put(const char *path, Bytes data) {
     int ours = put(path, data);
     if (ours < 0)
         fail_at(path);
     return ours == 1;
 }
 
-static bool replace(const char *path, Bytes data)
-{
+static bool replace(const char *path, Bytes data) {
     const char *temp = temporary(folder_of(path));
     if (!create(temp, data))
         return false;
@@ -872,8 +814,7 @@ static bool replace(const char *path, Bytes data)
 }
 
 /* One rename to a target where nothing else can stand: true if it stands there now, whoever moved it. */
-static bool move(const char *from, const char *to)
-{
+static bool move(const char *from, const char *to) {
     if (rename(from, to) == 0)
         return true;
     int error = errno;
@@ -887,8 +828,7 @@ static bool move(const char *from, const char *to)
 }
 
 /* Makes the folders of `path` below `root`, which must be there: it may have been moved away (4.1). */
-static void make_folders(const char *root, const char *path)
-{
+static void make_folders(const char *root, const char *path) {
     for (const char *at = path; *at != '\0'; at += *at == '/') {
         at += strcspn(at, "/");
         const char *folder = text("%s/%.*s", root, (int)(at - path), path);
@@ -899,15 +839,13 @@ static void make_folders(const char *root, const char *path)
     }
 }
 
-static bool is_folder(const char *path)
-{
+static bool is_folder(const char *path) {
     struct stat facts;
     return lstat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
 /* What another host holds open (.nfs*) stays until the next time. */
-static void remove_tree(const char *path)
-{
+static void remove_tree(const char *path) {
     if (!is_folder(path)) {
         unlink(path);
         return;
@@ -920,16 +858,14 @@ static void remove_tree(const char *path)
 }
 
 /* Removes what stands at `path` of `root`, through its trash/, where anyone may go on after a crash. */
-static void discard(const char *root, const char *path)
-{
+static void discard(const char *root, const char *path) {
     make_folders(root, "trash");
     const char *target = temporary(text("%s/trash", root));
     if (move(text("%s/%s", root, path), target))
         remove_tree(target);
 }
 
-static void empty_trash(const char *root)
-{
+static void empty_trash(const char *root) {
     Names names = names_in(text("%s/trash", root));
     for (size_t i = 0; i < names.size; i++)
         remove_tree(text("%s/trash/%s", root, names.at[i]));
@@ -938,8 +874,7 @@ static void empty_trash(const char *root)
 /* ---- Names (3) ---- */
 
 /* Reads a number of at most 18 digits without leading zeros, up to `end`. */
-static bool read_number(const char *at, size_t size, long long *found)
-{
+static bool read_number(const char *at, size_t size, long long *found) {
     *found = 0;
     if (size == 0 || size > 18 || (at[0] == '0' && size > 1))
         return false;
@@ -951,19 +886,16 @@ static bool read_number(const char *at, size_t size, long long *found)
     return true;
 }
 
-static bool is_of(const char *at, size_t size, const char *letters)
-{
+static bool is_of(const char *at, size_t size, const char *letters) {
     return strspn(at, letters) >= size;
 }
 
-static bool is_job(const char *at, size_t size)
-{
+static bool is_job(const char *at, size_t size) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
     return size >= 1 && size <= 48 && is_of(at, size, letters) && at[0] != '_' && at[0] != '-';
 }
 
-static bool is_token(const char *at, size_t size)
-{
+static bool is_token(const char *at, size_t size) {
     return size >= 8 && size <= 32 && is_of(at, size, "abcdefghijklmnopqrstuvwxyz0123456789");
 }
 
@@ -972,8 +904,7 @@ typedef struct {
     size_t sizes[6], count; /* count 6: more than five */
 } Split;
 
-static Split split(const char *name)
-{
+static Split split(const char *name) {
     Split found = {0};
     for (const char *at = name; found.count < 6; at++) {
         size_t size = strcspn(at, ".");
@@ -986,8 +917,7 @@ static Split split(const char *name)
     return found;
 }
 
-static bool is_part(const Split *name, size_t part, const char *word)
-{
+static bool is_part(const Split *name, size_t part, const char *word) {
     return name->sizes[part] == strlen(word) && memcmp(name->parts[part], word, name->sizes[part]) == 0;
 }
 
@@ -998,8 +928,7 @@ typedef struct {
 } JobFile;
 
 /* Reads a name of jobs/; what the protocol does not know is UNKNOWN, kept and ignored. */
-static JobFile job_file(const char *name)
-{
+static JobFile job_file(const char *name) {
     JobFile file = {UNKNOWN, NULL, NULL, 0, 0};
     Split parts = split(name);
     if ((parts.count != 3 && parts.count != 5) || !is_job(parts.parts[0], parts.sizes[0]) ||
@@ -1016,30 +945,26 @@ static JobFile job_file(const char *name)
 }
 
 /* Reads `<job>.<n>`, the name of a folder in claimed/. */
-static bool claim_folder(const char *name, const char **job, long long *session)
-{
+static bool claim_folder(const char *name, const char **job, long long *session) {
     Split parts = split(name);
     *job = text("%.*s", (int)parts.sizes[0], name);
     return parts.count == 2 && is_job(parts.parts[0], parts.sizes[0]) &&
            read_number(parts.parts[1], parts.sizes[1], session) && *session > 0;
 }
 
-static bool is_entry(const char *name)
-{
+static bool is_entry(const char *name) {
     return name[0] != '.' && !ends_with(name, ".tmp") && strcmp(name, "FINISHED") != 0 && strchr(name, '/') == NULL &&
            is_clean(bytes(name), MAX_ENTRY);
 }
 
 /* Reads `<entry>.<k>` from the right, since entries may hold dots. */
-static bool read_key(const char *key, const char **entry, long long *attempt)
-{
+static bool read_key(const char *key, const char **entry, long long *attempt) {
     const char *dot = strrchr(key, '.');
     *entry = dot != NULL ? text("%.*s", (int)(dot - key), key) : "";
     return dot != NULL && read_number(dot + 1, strlen(dot + 1), attempt) && *attempt > 0 && is_entry(*entry);
 }
 
-static bool outcome_name(const char *name, const char **entry, long long *attempt)
-{
+static bool outcome_name(const char *name, const char **entry, long long *attempt) {
     return ends_with(name, ".json") && read_key(without(name, 5), entry, attempt);
 }
 
@@ -1049,8 +974,7 @@ typedef struct {
 } Use;
 
 /* `epoch_012~2.pt` is the second use of `epoch_012.pt`. */
-static Use use_of(const char *name)
-{
+static Use use_of(const char *name) {
     const char *dot = strrchr(name, '.');
     if (dot == NULL || dot == name || dot[-1] == '.' || !isalpha((unsigned char)dot[1]) || strlen(dot + 1) > 16)
         dot = name + strlen(name);
@@ -1068,8 +992,7 @@ static Use use_of(const char *name)
 }
 
 /* The name for the next use of an entry name, after all uses in `taken`; a base that is too long is cut. */
-static const char *next_use(const char *name, const Names *taken)
-{
+static const char *next_use(const char *name, const Names *taken) {
     Use mine = use_of(name);
     const char *found;
     for (size_t i = 0; i < taken->size; i++) {
@@ -1088,8 +1011,7 @@ static const char *next_use(const char *name, const Names *taken)
     return found;
 }
 
-static bool follows(const char *name, size_t at, const char *word)
-{
+static bool follows(const char *name, size_t at, const char *word) {
     size_t size = strlen(word);
     if (at < size)
         return false;
@@ -1100,8 +1022,7 @@ static bool follows(const char *name, size_t at, const char *word)
 }
 
 /* The step in an entry's name: `step=1200` over `epoch_3` and `checkpoint-500` over the last number. */
-static bool step_of_name(const char *name, long long *step)
-{
+static bool step_of_name(const char *name, long long *step) {
     const char *base = use_of(name).base;
     int best = 0;
     for (size_t at = 0; base[at] != '\0';) {
@@ -1126,13 +1047,11 @@ static bool step_of_name(const char *name, long long *step)
 
 /* ---- The session (4) ---- */
 
-static const char *jobs_folder(void)
-{
+static const char *jobs_folder(void) {
     return text("%s/jobs", run);
 }
 
-static const char *job_path(const char *job, long long session, const char *kind)
-{
+static const char *job_path(const char *job, long long session, const char *kind) {
     return text("%s/jobs/%s.%lld.%s", run, job, session, kind);
 }
 
@@ -1141,8 +1060,7 @@ typedef struct {
     bool closed;
 } Chain;
 
-static bool is_closed(const Names *jobs, const char *job, long long session)
-{
+static bool is_closed(const Names *jobs, const char *job, long long session) {
     for (size_t i = 0; i < jobs->size; i++) {
         JobFile file = job_file(jobs->at[i]);
         if (file.kind == LOCK && file.session > session && strcmp(file.job, job) == 0)
@@ -1151,8 +1069,7 @@ static bool is_closed(const Names *jobs, const char *job, long long session)
     return has(jobs, text("%s.%lld.end", job, session));
 }
 
-static Chain chain_of(const Names *jobs, const char *job)
-{
+static Chain chain_of(const Names *jobs, const char *job) {
     Chain chain = {0, true};
     for (size_t i = 0; i < jobs->size; i++) {
         JobFile file = job_file(jobs->at[i]);
@@ -1165,15 +1082,13 @@ static Chain chain_of(const Names *jobs, const char *job)
 }
 
 /* Whether a name is a beat (or TAKEN) of a session; `token` "": of whatever token. */
-static bool is_beat(const JobFile *file, int kind, const char *job, long long session, const char *token)
-{
+static bool is_beat(const JobFile *file, int kind, const char *job, long long session, const char *token) {
     return (int)file->kind == kind && file->session == session && strcmp(file->job, job) == 0 &&
            (token[0] == '\0' || strcmp(file->token, token) == 0);
 }
 
 /* The highest beat (or TAKEN) of a session, -1: none; `some`: how many there are. */
-static long long beat_of(const Names *jobs, int kind, const char *job, long long session, const char *token, int *some)
-{
+static long long beat_of(const Names *jobs, int kind, const char *job, long long session, const char *token, int *some) {
     long long highest = -1;
     *some = 0;
     for (size_t i = 0; i < jobs->size; i++) {
@@ -1187,8 +1102,7 @@ static long long beat_of(const Names *jobs, int kind, const char *job, long long
 }
 
 /* Why nothing may be written to a run in which this lock stands (10), or NULL. */
-static const char *refusal(const Json *lock)
-{
+static const char *refusal(const Json *lock) {
     const char *protocol = get_text(lock, "protocol");
     const Json *words = get(lock, "must_understand");
     long long major = 0;
@@ -1200,8 +1114,7 @@ static const char *refusal(const Json *lock)
 }
 
 /* A lock that says what the rules need, or NULL. */
-static const Json *peek_lock(const char *job, long long session)
-{
+static const Json *peek_lock(const char *job, long long session) {
     const Json *lock = peek_record(job_path(job, session, "lock")), *fence = get(lock, "fence");
     const Json *continues = get(lock, "continues"), *timeout = get(lock, "timeout");
     const char *token = get_text(lock, "token");
@@ -1220,8 +1133,7 @@ static const Json *peek_lock(const char *job, long long session)
 }
 
 /* The same, to act upon. */
-static const Json *read_lock(const char *job, long long session)
-{
+static const Json *read_lock(const char *job, long long session) {
     const Json *lock = peek_lock(job, session);
     const char *why = lock != NULL ? refusal(lock) : NULL;
     if (why != NULL)
@@ -1229,8 +1141,7 @@ static const Json *read_lock(const char *job, long long session)
     return lock;
 }
 
-static void good_beat(double started, long long count)
-{
+static void good_beat(double started, long long count) {
     me.count = count;
     me.last_good = started;
     me.doubt = 0;
@@ -1238,8 +1149,7 @@ static void good_beat(double started, long long count)
     me.state = OPEN;
 }
 
-static void adopt_session(long long session, const char *token, double began)
-{
+static void adopt_session(long long session, const char *token, double began) {
     me.session = session;
     snprintf(me.token, sizeof me.token, "%s", token);
     me.logged = me.synced = 0;
@@ -1249,8 +1159,7 @@ static void adopt_session(long long session, const char *token, double began)
 }
 
 /* Opens session n: the own beat, then the lock that names its token (4.1). 1: opened, 0: lost, -1: an error. */
-static int open_session(long long session, Bytes fence, bool continues, const char *timeout)
-{
+static int open_session(long long session, Bytes fence, bool continues, const char *timeout) {
     double began = now();
     random_name(me.tried);
     me.tried_at = began;
@@ -1276,8 +1185,7 @@ static int open_session(long long session, Bytes fence, bool continues, const ch
 }
 
 /* Puts an end: 1: it stands, 0: another one does, -1: an error. `token` "": by somebody else than the holder. */
-static int put_end(const char *job, long long session, const char *token, const char *status, const char *reason)
-{
+static int put_end(const char *job, long long session, const char *token, const char *status, const char *reason) {
     Buffer end = {0};
     add(&end, "{\"protocol\":\"" PROTOCOL "\",\"job\":\"%s\",\"session\":%lld,\"token\":\"%s\"", job, session, token);
     add_pair(&end, "status", status);
@@ -1297,8 +1205,7 @@ static int put_end(const char *job, long long session, const char *token, const 
 }
 
 /* Removes the beats and taken names of a job's closed sessions (4.4), and the own ones once the end stands. */
-static void sweep(const char *job)
-{
+static void sweep(const char *job) {
     Names jobs;
     if (!list(jobs_folder(), &jobs))
         return;
@@ -1316,8 +1223,7 @@ static bool push_log(void);
 static const char *timeout_text;
 
 /* Closed by a false verdict, and still the highest: put the missing end, open the next session, go on (4.6). */
-static void go_on(const Names *jobs)
-{
+static void go_on(const Names *jobs) {
     me.ending = true; /* whatever comes of it: nothing is protected until a session is open */
     sync_log();       /* what it does not acknowledge is written again in the next session (4.7) */
     if (!has(jobs, text("%s.%lld.end", me.job, me.session)) &&
@@ -1335,8 +1241,7 @@ static void go_on(const Names *jobs)
 }
 
 /* Asks a fresh listing where the session stands (4.2). True: its beat is there. */
-static bool look_at_session(double started)
-{
+static bool look_at_session(double started) {
     Names jobs;
     if (!list(jobs_folder(), &jobs)) {
         if (is_absent(errno))
@@ -1373,8 +1278,7 @@ static bool look_at_session(double started)
 }
 
 /* One rename is the whole heartbeat (4.2). Never fails: what stands there decides. */
-static void beat(void)
-{
+static void beat(void) {
     static bool within;
     if (within || (me.state != OPEN && me.state != GONE))
         return;
@@ -1394,25 +1298,21 @@ static void beat(void)
     within = false;
 }
 
-static void keep_alive(void)
-{
+static void keep_alive(void) {
     if ((me.state == OPEN || me.state == GONE) && now() >= me.due)
         beat();
 }
 
-static bool is_protected(void)
-{
+static bool is_protected(void) {
     return me.state == OPEN && !me.ending && now() - me.last_good < me.timeout * 2 / 3;
 }
 
-static _Noreturn void leave(void)
-{
+static _Noreturn void leave(void) {
     longjmp(back, LEFT);
 }
 
 /* Returns once protected work may begin (4.5). */
-static void protect(void)
-{
+static void protect(void) {
     for (double began = now(); !is_protected(); nap(is_protected() ? 0 : me.timeout / 24)) {
         beat();
         if (me.state == FENCED || me.state == CLOSED)
@@ -1424,8 +1324,7 @@ static void protect(void)
 
 /* The view of the own session (4.8), for people: nothing is decided by it, so an error is no matter. It is written
  * while the session is open, at its end just before that stands. */
-static void write_view(const char *status, const char *reason)
-{
+static void write_view(const char *status, const char *reason) {
     Buffer view = {0};
     add(&view, "{\"protocol\":\"" PROTOCOL "\",\"job\":\"%s\",\"session\":%lld", me.job, me.session);
     add_pair(&view, "status", status);
@@ -1448,8 +1347,7 @@ static struct {
 } self;
 
 /* A small file of /proc, whose size nobody knows before. */
-static bool read_proc(const char *path, char *into, size_t room)
-{
+static bool read_proc(const char *path, char *into, size_t room) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return false;
@@ -1463,15 +1361,13 @@ static bool read_proc(const char *path, char *into, size_t room)
     return done > 0;
 }
 
-static bool is_own_proc(void)
-{
+static bool is_own_proc(void) {
     char link[32] = {0};
     return readlink("/proc/self", link, sizeof link - 1) > 0 && strtoll(link, NULL, 10) == (long long)getpid();
 }
 
 /* State and raw start ticks of a process; its name, in parentheses, may hold anything. */
-static bool read_stat(long long pid, char *state, long long *ticks)
-{
+static bool read_stat(long long pid, char *state, long long *ticks) {
     char line[2048];
     if (!is_own_proc() || !read_proc(text("/proc/%lld/stat", pid), line, sizeof line))
         return false;
@@ -1487,8 +1383,7 @@ static bool read_stat(long long pid, char *state, long long *ticks)
     return true;
 }
 
-static void know_self(void)
-{
+static void know_self(void) {
     struct stat facts;
     char state;
     gethostname(self.host, sizeof self.host - 1);
@@ -1524,14 +1419,12 @@ typedef struct {
 
 typedef enum { WATCHING, ALIVE, EXPIRED, VERDICT } Verdict;
 
-static void copy_text(char *into, size_t room, const char *from)
-{
+static void copy_text(char *into, size_t room, const char *from) {
     snprintf(into, room, "%s", from != NULL ? from : "");
 }
 
 /* Reads the lock, unless it was read; without one the session is watched for the longer of both timeouts. */
-static void know(Watch *watch, const char *job, long long session)
-{
+static void know(Watch *watch, const char *job, long long session) {
     if (watch->session != session || strcmp(watch->job, job) != 0)
         *watch = (Watch){.session = session, .timeout = me.timeout > 30 ? me.timeout : 30, .count = -1};
     copy_text(watch->job, sizeof watch->job, job);
@@ -1551,8 +1444,7 @@ static void know(Watch *watch, const char *job, long long session)
 }
 
 /* Whether the holder is certainly gone: anything else is unknown, and unknown is alive. */
-static bool is_dead(const Watch *watch)
-{
+static bool is_dead(const Watch *watch) {
     char state;
     long long ticks;
     if (watch->boot[0] == '\0' || watch->pidns[0] == '\0' || watch->pid <= 0 || watch->pid > INT_MAX ||
@@ -1571,8 +1463,7 @@ static bool is_dead(const Watch *watch)
 }
 
 /* Takes in a fresh listing of an open session, asked for at `started` and complete at `ended`. */
-static Verdict observe(Watch *watch, double started, double ended, const Names *jobs)
-{
+static Verdict observe(Watch *watch, double started, double ended, const Names *jobs) {
     int some, taken;
     long long count = beat_of(jobs, BEAT, watch->job, watch->session, watch->token, &some);
     beat_of(jobs, TAKEN, watch->job, watch->session, watch->token, &taken);
@@ -1598,8 +1489,7 @@ static Verdict observe(Watch *watch, double started, double ended, const Names *
 }
 
 /* Closes a session by the very beats that were watched; false: its holder has moved on. */
-static bool close_session(const Watch *watch, const Names *jobs, const char *reason)
-{
+static bool close_session(const Watch *watch, const Names *jobs, const char *reason) {
     for (size_t i = 0; i < jobs->size; i++) {
         JobFile file = job_file(jobs->at[i]);
         if (!is_beat(&file, BEAT, watch->job, watch->session, watch->token))
@@ -1615,8 +1505,7 @@ static bool close_session(const Watch *watch, const Names *jobs, const char *rea
 }
 
 /* One look at an open session of somebody else. */
-static bool close_if_over(Watch *watch, double started, double ended, const Names *jobs, Verdict *verdict)
-{
+static bool close_if_over(Watch *watch, double started, double ended, const Names *jobs, Verdict *verdict) {
     *verdict = observe(watch, started, ended, jobs);
     bool dead = watch->known && is_dead(watch);
     if (!dead && *verdict != EXPIRED && *verdict != VERDICT)
@@ -1629,8 +1518,7 @@ static bool close_if_over(Watch *watch, double started, double ended, const Name
 /* ---- Opening (4.1) ---- */
 
 /* Bytes of the complete lines of a log from `start` on, up to the first NUL (4.7). */
-static long long complete_lines(const char *path, long long start)
-{
+static long long complete_lines(const char *path, long long start) {
     static char piece[1 << 16];
     long long complete = start, at = start;
     int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -1655,17 +1543,48 @@ static long long complete_lines(const char *path, long long start)
     return complete;
 }
 
-/* The fence over a session of somebody else: of each of its logs what is complete, never less than its end says. */
-static Bytes fence_over(long long session)
-{
+/* What data.parquet says that it consumed of each log (6.9), NULL where there is none or it is of another run: the
+ * value of the key `fsrun` in the footer, whose length stands at the end of the file. */
+static const Json *consumed(long long session) {
+    static const char key[] = "\x18\x05" "fsrun" "\x18"; /* two texts of Thrift, each with its length before it */
+    const char *path = text("%s/data.parquet", run);
+    Bytes end;
+    if (!is_present(path) || !read_file(path, 8, &end) || end.size != 8 || memcmp(end.at + 4, "PAR1", 4) != 0)
+        return NULL;
+    const unsigned char *length = (const unsigned char *)end.at;
+    long long size = length[0] | length[1] << 8 | length[2] << 16 | (long long)length[3] << 24;
+    if (!read_file(path, size + 8, &end))
+        return NULL;
+    for (const char *at = end.at, *stop = end.at + end.size; (size_t)(stop - at) > sizeof key; at++) {
+        if (memcmp(at, key, sizeof key - 1) != 0)
+            continue;
+        size_t value = 0;
+        at += sizeof key - 1;
+        for (int shift = 0; at < stop && shift < 35; shift += 7) {
+            value |= (size_t)(*at & 0x7F) << shift;
+            if ((*at++ & 0x80) == 0)
+                break;
+        }
+        const Json *found = (size_t)(stop - at) >= value ? parse((Bytes){at, value}) : NULL;
+        const Json *token = get(get(found, "tokens"), text("%s.%lld", me.job, session));
+        const char *mine = get_text(peek_lock(me.job, session), "token");
+        return token == NULL || mine == NULL || is_text(token, mine) ? get(found, "sources") : NULL;
+    }
+    return NULL;
+}
+
+/* The fence over a session of somebody else: of each of its logs what is complete, never less than its
+ * end or a data.parquet says. */
+static Bytes fence_over(long long session) {
     const char *const folders[] = {"scalars", "media", "tables", "artifacts", text("system/%s", me.job)};
-    const Json *sizes = get(record(job_path(me.job, session, "end")), "sizes");
+    const Json *sizes = get(record(job_path(me.job, session, "end")), "sizes"), *counted = consumed(session);
     Buffer fence = {0};
     add(&fence, "{");
     for (size_t i = 0; i < 5; i++) {
         const char *folder = folders[i], *of = i < 4 ? text("%s.", me.job) : "";
         const char *log = text("%s/%s%lld.jsonl", folder, of, session);
-        long long size = get_whole(sizes, log, -1);
+        long long size = get_whole(sizes, log, -1), least = get_whole(counted, log, -1);
+        size = least > size ? least : size;
         Names names = names_in(text("%s/%s", run, folder));
         if (has(&names, last_part(log)))
             size = complete_lines(text("%s/%s", run, log), size > 0 ? size : 0);
@@ -1677,8 +1596,7 @@ static Bytes fence_over(long long session)
 }
 
 /* The highest lock of main that can be read, or NULL. */
-static const Json *main_lock(const Names *jobs)
-{
+static const Json *main_lock(const Names *jobs) {
     for (long long n = chain_of(jobs, "main").highest; n > 0; n--) {
         const Json *lock = has(jobs, text("main.%lld.lock", n)) ? peek_lock("main", n) : NULL;
         if (lock != NULL)
@@ -1688,8 +1606,7 @@ static const Json *main_lock(const Names *jobs)
 }
 
 /* Where the hand-over unit stands (2); NULL: it cannot be reached, which is not the same as empty. */
-static const char *find_unit(const Json *lock)
-{
+static const char *find_unit(const Json *lock) {
     const Json *stated = get(lock, "unit");
     const char *path = get_text(stated, "path"), *id = get_text(stated, "id");
     if (stated == NULL || stated->kind == J_NULL)
@@ -1701,8 +1618,7 @@ static const char *find_unit(const Json *lock)
 
 /* ---- Logs (6.8): one writer a file, one write a line ---- */
 
-static const char *log_path(void)
-{
+static const char *log_path(void) {
     return text("%s/scalars/%s.%lld.jsonl", run, me.job, me.session);
 }
 
@@ -1714,8 +1630,7 @@ static struct {
 } pending;
 
 /* Opens the own log, afresh each time: what an old descriptor leads to may have been replaced. */
-static int open_log(void)
-{
+static int open_log(void) {
     int flags = O_WRONLY | O_APPEND | O_CLOEXEC | (me.logged == 0 ? O_CREAT : 0);
     struct stat facts;
     int file = open(log_path(), flags, 0664);
@@ -1727,8 +1642,7 @@ static int open_log(void)
     return file;
 }
 
-static bool push_log(void)
-{
+static bool push_log(void) {
     if (pending.sent == pending.size)
         return true;
     int file = open_log();
@@ -1747,8 +1661,7 @@ static bool push_log(void)
     return good;
 }
 
-static bool sync_log(void)
-{
+static bool sync_log(void) {
     if (!push_log())
         return false;
     int file = pending.size > 0 ? open_log() : -1;
@@ -1766,8 +1679,7 @@ static bool sync_log(void)
 }
 
 /* Writes a line; one that cannot be written is forgotten. */
-static bool log_line(Bytes line)
-{
+static bool log_line(Bytes line) {
     if (pending.room - pending.size < line.size) {
         size_t room = 2 * (pending.size + line.size);
         char *more = realloc(pending.at, room);
@@ -1797,13 +1709,11 @@ static const uint64_t blake_start[8] = {
     0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179,
 };
 
-static uint64_t turn(uint64_t word, int by)
-{
+static uint64_t turn(uint64_t word, int by) {
     return word >> by | word << (64 - by);
 }
 
-static void blake_compress(Blake *blake, bool last)
-{
+static void blake_compress(Blake *blake, bool last) {
     static const unsigned char order[10][17] = {
         "0123456789abcdef", "ea489fd61c02b753", "b8c052fdae367194", "7931dcbe265a40f8", "905724afe1bc683d",
         "2c6a0b834d75fe19", "c51fed4a0763928b", "db7ec13950f4862a", "6fe9b308c2d714a5", "a2847615fb9e3cd0",
@@ -1840,8 +1750,7 @@ static void blake_compress(Blake *blake, bool last)
         blake->state[i] ^= v[i] ^ v[i + 8];
 }
 
-static void blake_add(Blake *blake, const unsigned char *data, size_t size)
-{
+static void blake_add(Blake *blake, const unsigned char *data, size_t size) {
     for (size_t i = 0; i < size; i++) {
         if (blake->used == sizeof blake->block) { /* the last block is compressed as such, so never early */
             blake->count += blake->used;
@@ -1852,8 +1761,7 @@ static void blake_add(Blake *blake, const unsigned char *data, size_t size)
     }
 }
 
-static void blake_end(Blake *blake, char out[33])
-{
+static void blake_end(Blake *blake, char out[33]) {
     blake->count += blake->used;
     memset(blake->block + blake->used, 0, sizeof blake->block - blake->used);
     blake_compress(blake, true);
@@ -1876,8 +1784,7 @@ typedef struct {
 } Files;
 
 /* Facts of an open file; false: errno says why. */
-static bool look_at_file(int file, File *found)
-{
+static bool look_at_file(int file, File *found) {
     unsigned char block[4096];
     struct stat facts;
     if (fstat(file, &facts) != 0)
@@ -1903,8 +1810,7 @@ static bool look_at_file(int file, File *found)
     return true;
 }
 
-static bool look_at(const char *path, File *found)
-{
+static bool look_at(const char *path, File *found) {
     int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (file < 0)
         return false;
@@ -1915,14 +1821,12 @@ static bool look_at(const char *path, File *found)
     return good;
 }
 
-static int by_file_name(const void *a, const void *b)
-{
+static int by_file_name(const void *a, const void *b) {
     return strcmp(((const File *)a)->name, ((const File *)b)->name);
 }
 
 /* Copies an open file to a new one, durably and in pieces, so that no fsync keeps the beat waiting for long. */
-static bool copy_file(int from, const char *to)
-{
+static bool copy_file(int from, const char *to) {
     static char piece[1 << 20];
     int file = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0664);
     if (file < 0)
@@ -1954,8 +1858,7 @@ static bool copy_file(int from, const char *to)
 static int home; /* the folder that paths of commands are relative to */
 
 /* Links the very file that is open, or copies it where links are refused. */
-static bool stage_file(const char *from, const char *to, const char *name, Files *files)
-{
+static bool stage_file(const char *from, const char *to, const char *name, Files *files) {
     struct stat opened, linked;
     File found = {.name = name};
     int file = openat(home, from, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -1980,13 +1883,7 @@ static bool stage_file(const char *from, const char *to, const char *name, Files
     errno = error;
     if (!good)
         return false;
-    if (files->size == files->room) {
-        size_t room = 2 * files->room + 16;
-        File *more = take_room(&scratch, room * sizeof *more);
-        if (files->size > 0)
-            memcpy(more, files->at, files->size * sizeof *more);
-        *files = (Files){more, files->size, room};
-    }
+    files->at = grow(files->at, files->size, &files->room, sizeof *files->at);
     files->at[files->size++] = found;
     keep_alive();
     return true;
@@ -2000,8 +1897,7 @@ typedef struct Above {
 } Above;
 
 /* Stages a file or folder of the trainer; links are followed, what is neither is left out. */
-static bool stage(const char *from, const char *to, const char *name, const Above *above, Files *files)
-{
+static bool stage(const char *from, const char *to, const char *name, const Above *above, Files *files) {
     struct stat facts;
     if (fstatat(home, from, &facts, 0) != 0)
         return above != NULL && (errno == ENOENT || errno == ELOOP); /* a link to nothing */
@@ -2036,14 +1932,12 @@ typedef struct {
 } Facts;
 
 /* A number with a comma before it, or nothing where it is not known. */
-static void add_whole(Buffer *buffer, const char *key, bool known, long long whole)
-{
+static void add_whole(Buffer *buffer, const char *key, bool known, long long whole) {
     if (known)
         add(buffer, ",\"%s\":%lld", key, whole);
 }
 
-static Bytes meta(const char *entry, const Facts *facts, bool folder, const Files *files, const char *source)
-{
+static Bytes meta(const char *entry, const Facts *facts, bool folder, const Files *files, const char *source) {
     Buffer record = {0};
     long long size = 0;
     add(&record, "{\"protocol\":\"" PROTOCOL "\"");
@@ -2070,14 +1964,12 @@ static Bytes meta(const char *entry, const Facts *facts, bool folder, const File
     return content(&record);
 }
 
-static const char *meta_path(const char *entry)
-{
+static const char *meta_path(const char *entry) {
     return text("%s/meta/%s.json", unit, entry);
 }
 
 /* Every name that is reserved, or that a file in queue/ has. */
-static Names taken_names(void)
-{
+static Names taken_names(void) {
     Names metas = names_in(text("%s/meta", unit)), queue = names_in(text("%s/queue", unit));
     Names taken = {take_room(&scratch, (metas.size + queue.size + 1) * sizeof *taken.at), 0};
     for (size_t i = 0; i < metas.size; i++)
@@ -2090,8 +1982,7 @@ static Names taken_names(void)
 }
 
 /* Publishes what is staged; false: another file has that name. */
-static bool publish(const char *temp, const char *target, bool folder)
-{
+static bool publish(const char *temp, const char *target, bool folder) {
     int done = folder ? rename(temp, target) : link(temp, target), error = errno;
     if (done == 0 || (!folder && is_same(temp, target)))
         return true;
@@ -2111,8 +2002,7 @@ static bool publish(const char *temp, const char *target, bool folder)
     fail_at(target);
 }
 
-static const char *enqueue(const char *path, const char *name, long long step)
-{
+static const char *enqueue(const char *path, const char *name, long long step) {
     static long long last_order;
     long long order = wall_ns();
     last_order = order > last_order ? order : last_order + 1; /* rises with every hand-over of a process */
@@ -2141,8 +2031,7 @@ static const char *enqueue(const char *path, const char *name, long long step)
     return name;
 }
 
-static void write_finished(void)
-{
+static void write_finished(void) {
     protect();
     Buffer record = {0};
     add(&record, "{\"protocol\":\"" PROTOCOL "\",\"main_session\":%lld,\"token\":\"%s\"", me.session, me.token);
@@ -2191,25 +2080,21 @@ static struct {
     const char *place; /* where a recoverer moved it when its session was taken for dead, or NULL */
 } held;
 
-static const char *claim_path(const Claim *claim)
-{
+static const char *claim_path(const Claim *claim) {
     return text("%s/claimed/%s.%lld/%lld/%s", unit, claim->job, claim->session, claim->attempt, claim->entry);
 }
 
-static const char *waiting_path(const char *entry, long long attempt)
-{
+static const char *waiting_path(const char *entry, long long attempt) {
     return attempt == 1 ? text("%s/queue/%s", unit, entry) : text("%s/retry/%lld/%s", unit, attempt, entry);
 }
 
-static const char *outcome_path(const char *entry, long long attempt)
-{
+static const char *outcome_path(const char *entry, long long attempt) {
     return text("%s/evals/%s.%lld.json", run, entry, attempt);
 }
 
 /* A rename that is protected work, in the hands of `session` (0: whichever is held). A folder of the unit may be made
  * anew, the unit itself may not. */
-static bool protected_move(const char *from, const char *to, long long session)
-{
+static bool protected_move(const char *from, const char *to, long long session) {
     for (int tries = 0; tries < 2; tries++) {
         if (strncmp(to, unit, strlen(unit)) == 0)
             make_folders(unit, folder_of(to) + strlen(unit) + 1);
@@ -2224,14 +2109,12 @@ static bool protected_move(const char *from, const char *to, long long session)
     return false;
 }
 
-static const Json *read_meta(const char *entry)
-{
+static const Json *read_meta(const char *entry) {
     Names metas = names_in(text("%s/meta", unit));
     return has(&metas, text("%s.json", entry)) ? record(meta_path(entry)) : NULL;
 }
 
-static Facts facts_of(const char *entry)
-{
+static Facts facts_of(const char *entry) {
     const Json *found = read_meta(entry);
     Facts facts = {0};
     facts.has_step = as_whole(get(found, "step"), &facts.step) || step_of_name(entry, &facts.step);
@@ -2241,8 +2124,7 @@ static Facts facts_of(const char *entry)
 }
 
 /* The first difference between an entry and its meta (5.1), or NULL. A key that is absent is not compared. */
-static const char *difference(const char *path, const Json *meta)
-{
+static const char *difference(const char *path, const Json *meta) {
     const Json *files = get(meta, "files");
     const char *listed = NULL;
     for (const Json *item = files != NULL ? files->first : NULL; item != NULL; item = item->next) {
@@ -2256,13 +2138,13 @@ static const char *difference(const char *path, const Json *meta)
         }
         File found = {.name = name};
         if (!look_at(full, &found))
-            return text("%s: %s", name[0] != '\0' ? name : "the file", strerror(errno));
+            return text("%s: %s", full, strerror(errno));
         if (found.size != get_whole(item, "size", found.size))
-            return text("%s has %lld bytes", name, found.size);
+            return text("%s has %lld bytes", full, found.size);
         if (found.mtime_ns != get_whole(item, "mtime_ns", found.mtime_ns))
-            return text("%s was written again", name);
+            return text("%s was written again", full);
         if (sample != NULL && strcmp(sample, found.sample) != 0)
-            return text("%s has other bytes", name);
+            return text("%s has other bytes", full);
         keep_alive();
     }
     return NULL;
@@ -2270,8 +2152,7 @@ static const char *difference(const char *path, const Json *meta)
 
 /* Reserves the next name of an entry for what stands at `path` (5.2), with what the old meta says where it is about
  * that: a plain writer may have used the name before or after. */
-static const char *reserve_next(const char *entry, const char *path)
-{
+static const char *reserve_next(const char *entry, const char *path) {
     const Json *old = read_meta(entry);
     if (old != NULL && difference(path, old) != NULL)
         old = NULL;
@@ -2306,8 +2187,7 @@ static const char *reserve_next(const char *entry, const char *path)
     }
 }
 
-static bool next_name(Claim *claim)
-{
+static bool next_name(Claim *claim) {
     Claim renamed = *claim;
     renamed.entry = reserve_next(claim->entry, claim_path(claim));
     bool there = protected_move(claim_path(claim), claim_path(&renamed), 0);
@@ -2315,8 +2195,7 @@ static bool next_name(Claim *claim)
     return there;
 }
 
-static bool understand(const Json *found, Standing *standing)
-{
+static bool understand(const Json *found, Standing *standing) {
     const char *state = get_text(found, "state");
     standing->job = get_text(found, "job");
     standing->session = get_whole(found, "session", 0);
@@ -2329,8 +2208,7 @@ static bool understand(const Json *found, Standing *standing)
 
 /* The outcome under an attempt, from a fresh listing; one that is being written where links are refused is waited
  * for. False: none is there. */
-static bool find_standing(const char *entry, long long attempt, Standing *standing)
-{
+static bool find_standing(const char *entry, long long attempt, Standing *standing) {
     const char *path = outcome_path(entry, attempt);
     for (double began = now();; nap(me.timeout / 24)) {
         Bytes whole;
@@ -2349,8 +2227,7 @@ static bool find_standing(const char *entry, long long attempt, Standing *standi
     }
 }
 
-static bool put_outcome(const Claim *claim, const Outcome *outcome)
-{
+static bool put_outcome(const Claim *claim, const Outcome *outcome) {
     bool mine = strcmp(claim->job, me.job) == 0 && claim->session == me.session;
     Buffer record = {0};
     add(&record, "{\"protocol\":\"" PROTOCOL "\"");
@@ -2374,15 +2251,13 @@ static bool put_outcome(const Claim *claim, const Outcome *outcome)
     return must_put(outcome_path(claim->entry, claim->attempt), content(&record));
 }
 
-static bool is_about(const Standing *standing, const Claim *claim)
-{
+static bool is_about(const Standing *standing, const Claim *claim) {
     return standing->session == claim->session && strcmp(standing->job, claim->job) == 0;
 }
 
 /* Puts the outcome of a claim, which may get another name by that; false: the claim is gone. `standing`: what stands
  * under its attempt now, whoever put it. After a crash: whoever recovers goes on from there. */
-static bool settle(Claim *claim, const Outcome *outcome, Standing *standing)
-{
+static bool settle(Claim *claim, const Outcome *outcome, Standing *standing) {
     for (;;) {
         if (put_outcome(claim, outcome)) {
             *standing = (Standing){outcome->state, claim->job, claim->session};
@@ -2405,8 +2280,7 @@ typedef struct {
     long long keep;
 } Rule;
 
-static Rule find_rule(void)
-{
+static Rule find_rule(void) {
     Rule rule = {false, false, {"", 0}, 1};
     const char *path = text("%s/best.json", run);
     if (!is_present(path))
@@ -2426,8 +2300,7 @@ typedef struct {
 } Kept;
 
 /* An entry with the score of its `done` outcome. */
-static Kept kept(const char *entry, const Rule *rule, const Names *evals)
-{
+static Kept kept(const char *entry, const Rule *rule, const Names *evals) {
     Kept found = {entry, false, false, 0, 0};
     for (size_t i = 0; i < evals->size; i++) {
         const char *of;
@@ -2446,8 +2319,7 @@ static Kept kept(const char *entry, const Rule *rule, const Names *evals)
 }
 
 /* Ranked entries by score (NaN worst), then the earlier step, then the name; then the others. */
-static int by_rank(const Kept *a, const Kept *b, bool max)
-{
+static int by_rank(const Kept *a, const Kept *b, bool max) {
     if (a->ranked != b->ranked)
         return a->ranked ? -1 : 1;
     if (isnan(a->score) != isnan(b->score))
@@ -2462,16 +2334,14 @@ static int by_rank(const Kept *a, const Kept *b, bool max)
 }
 
 /* How many entries of best/ are strictly better. */
-static long long better(const Kept *mine, const Kept *all, size_t size, bool max)
-{
+static long long better(const Kept *mine, const Kept *all, size_t size, bool max) {
     long long count = 0;
     for (size_t i = 0; i < size; i++)
         count += all[i].ranked && strcmp(all[i].entry, mine->entry) != 0 && by_rank(&all[i], mine, max) < 0;
     return count;
 }
 
-static Kept *all_kept(const Rule *rule, const Names *evals, size_t *size)
-{
+static Kept *all_kept(const Rule *rule, const Names *evals, size_t *size) {
     Names names = names_in(text("%s/best", run));
     Kept *all = take_room(&scratch, (names.size + 1) * sizeof *all);
     *size = 0;
@@ -2482,8 +2352,7 @@ static Kept *all_kept(const Rule *rule, const Names *evals, size_t *size)
 }
 
 /* Deletes from best/ what has at least `keep` strictly better ones beside it. */
-static void prune(void)
-{
+static void prune(void) {
     Rule rule = find_rule();
     size_t size;
     if (!rule.there || rule.keep < 1)
@@ -2497,8 +2366,7 @@ static void prune(void)
         }
 }
 
-static bool is_shared(const char *path)
-{
+static bool is_shared(const char *path) {
     struct stat facts;
     if (!is_folder(path))
         return lstat(path, &facts) == 0 && facts.st_nlink > 1;
@@ -2509,8 +2377,7 @@ static bool is_shared(const char *path)
     return false;
 }
 
-static bool copy_tree(const char *from, const char *to)
-{
+static bool copy_tree(const char *from, const char *to) {
     if (!is_folder(from)) {
         int file = open(from, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
         bool good = file >= 0 && copy_file(file, to);
@@ -2530,8 +2397,7 @@ static bool copy_tree(const char *from, const char *to)
 }
 
 /* Moves a claim to best/: by a rename, or by a copy where its files have other names or the unit stands elsewhere. */
-static void keep_entry(const Claim *claim)
-{
+static void keep_entry(const Claim *claim) {
     const char *from = claim_path(claim), *to = text("%s/best/%s", run, claim->entry);
     bool elsewhere = unit != run;
     make_folders(run, "best");
@@ -2562,8 +2428,7 @@ static void keep_entry(const Claim *claim)
 }
 
 /* Moves a claim as the outcome that stands says (5.3); one that is gone was moved by another. */
-static const char *move_claim(const Claim *claim, State state)
-{
+static const char *move_claim(const Claim *claim, State state) {
     int failed = 0, lost = 0;
     Names evals = names_in(text("%s/evals", run));
     for (long long k = 1; k <= claim->attempt && (state == FAILED_ATTEMPT || state == LOST); k++) {
@@ -2593,8 +2458,7 @@ static const char *move_claim(const Claim *claim, State state)
 }
 
 /* The whole of an outcome about a claim whose holder does not say more; returns the place. */
-static const char *bring_home(Claim claim, State state, const char *reason)
-{
+static const char *bring_home(Claim claim, State state, const char *reason) {
     Outcome outcome = {.state = state, .reason = reason, .facts = facts_of(claim.entry), .lag = -1};
     Standing standing;
     return settle(&claim, &outcome, &standing) ? move_claim(&claim, standing.state) : NULL;
@@ -2606,8 +2470,7 @@ static Watch *watches; /* of sessions that hold claims, that hand over, and of m
 static size_t watch_count;
 static bool is_evaluator;
 
-static Watch *watch_of(const char *job, long long session)
-{
+static Watch *watch_of(const char *job, long long session) {
     Watch *free_one = NULL;
     for (size_t i = 0; i < watch_count; i++) {
         if (watches[i].session == session && strcmp(watches[i].job, job) == 0)
@@ -2626,8 +2489,7 @@ static Watch *watch_of(const char *job, long long session)
     return free_one;
 }
 
-static double watch_pause(void)
-{
+static double watch_pause(void) {
     double pause = me.timeout / 6;
     for (size_t i = 0; i < watch_count; i++)
         if (watches[i].session > 0 && watches[i].timeout / 6 < pause)
@@ -2636,8 +2498,7 @@ static double watch_pause(void)
 }
 
 /* Looks at all that is watched, and closes what is dead or expired. True: something was closed. */
-static bool look_at_watches(void)
-{
+static bool look_at_watches(void) {
     double started = now();
     Names jobs = names_in(jobs_folder());
     double ended = now();
@@ -2657,8 +2518,7 @@ static bool look_at_watches(void)
     return closed;
 }
 
-static void want(const char *job, long long session, bool hands_over)
-{
+static void want(const char *job, long long session, bool hands_over) {
     Watch *watch = watch_of(job, session);
     if (watch->session == 0)
         *watch = (Watch){.session = session, .timeout = 30, .count = -1};
@@ -2672,8 +2532,7 @@ typedef struct {
     size_t size, room;
 } Claims;
 
-static Claims list_claims(void)
-{
+static Claims list_claims(void) {
     Claims claims = {NULL, 0, 0};
     Names folders = names_in(text("%s/claimed", unit));
     for (size_t i = 0; i < folders.size; i++) {
@@ -2690,13 +2549,7 @@ static Claims list_claims(void)
                 if (!is_entry(entries.at[k]))
                     continue;
                 claim.entry = entries.at[k];
-                if (claims.size == claims.room) {
-                    size_t room = 2 * claims.room + 16;
-                    Claim *more = take_room(&scratch, room * sizeof *more);
-                    if (claims.size > 0)
-                        memcpy(more, claims.at, claims.size * sizeof *more);
-                    claims = (Claims){more, claims.size, room};
-                }
+                claims.at = grow(claims.at, claims.size, &claims.room, sizeof *claims.at);
                 claims.at[claims.size++] = claim;
             }
         }
@@ -2704,13 +2557,11 @@ static Claims list_claims(void)
     return claims;
 }
 
-static bool is_own(const char *job, long long session)
-{
+static bool is_own(const char *job, long long session) {
     return session == me.session && strcmp(job, me.job) == 0;
 }
 
-static void clear_claims(const char *job, long long session)
-{
+static void clear_claims(const char *job, long long session) {
     const char *folder = text("%s/claimed/%s.%lld", unit, job, session);
     Names attempts = names_in(folder);
     for (size_t i = 0; i < attempts.size; i++)
@@ -2720,8 +2571,7 @@ static void clear_claims(const char *job, long long session)
 
 /* Recovers the claims of closed sessions (5.5) and brings home own ones that an error left behind. Says whether
  * somebody holds a claim, and whether a side job that hands over is open (5.8). */
-static void recover(bool *others, bool *coming)
-{
+static void recover(bool *others, bool *coming) {
     Names jobs = names_in(jobs_folder());
     Claims claims = list_claims();
     for (size_t i = 0; i < watch_count; i++)
@@ -2764,8 +2614,7 @@ typedef struct {
     Facts facts;
 } Waiting;
 
-static int by_turn(const void *a, const void *b)
-{
+static int by_turn(const void *a, const void *b) {
     const Waiting *x = a, *y = b;
     const long long order[][2] = {
         {x->tried, y->tried},
@@ -2781,8 +2630,7 @@ static int by_turn(const void *a, const void *b)
 }
 
 /* What waits, in the order in which it is evaluated. */
-static Waiting *list_waiting(size_t *size)
-{
+static Waiting *list_waiting(size_t *size) {
     Names retry = names_in(text("%s/retry", unit)), queue = names_in(text("%s/queue", unit));
     size_t room = queue.size;
     for (size_t i = 0; i < retry.size; i++)
@@ -2815,8 +2663,7 @@ typedef struct Used {
 } Used;
 static Used *used_names;
 
-static bool was_used(const char *entry)
-{
+static bool was_used(const char *entry) {
     for (const Used *used = used_names; used != NULL; used = used->next)
         if (used->session == me.session && strcmp(used->entry, entry) == 0)
             return true;
@@ -2827,8 +2674,7 @@ static bool was_used(const char *entry)
 }
 
 /* One rename claims (5.2); false: another was faster. */
-static bool claim_entry(const Waiting *waiting, Claim *claim)
-{
+static bool claim_entry(const Waiting *waiting, Claim *claim) {
     const char *from = waiting_path(waiting->entry, waiting->attempt);
     *claim = (Claim){me.job, waiting->entry, me.session, waiting->attempt};
     bool first = waiting->attempt == 1, used = first && was_used(waiting->entry);
@@ -2843,8 +2689,7 @@ static bool claim_entry(const Waiting *waiting, Claim *claim)
 }
 
 /* Status of the highest session of a job (4.8), and the reason of its end or NULL. */
-static const char *status_of(const Names *jobs, const char *job, long long session, const char **reason)
-{
+static const char *status_of(const Names *jobs, const char *job, long long session, const char **reason) {
     *reason = NULL;
     if (!has(jobs, text("%s.%lld.end", job, session)))
         return "running";
@@ -2856,8 +2701,7 @@ static const char *status_of(const Names *jobs, const char *job, long long sessi
 }
 
 /* The last step that main has logged, in the newest session that logged any. */
-static bool last_step(const Names *jobs, long long *step)
-{
+static bool last_step(const Names *jobs, long long *step) {
     Names logs = names_in(text("%s/scalars", run));
     for (long long n = chain_of(jobs, "main").highest; n > 0; n--) {
         const char *log = text("main.%lld.jsonl", n);
@@ -2878,8 +2722,7 @@ static bool last_step(const Names *jobs, long long *step)
 }
 
 /* Whether FINISHED stands and is obeyed (5.8). */
-static bool is_finished(const Names *jobs)
-{
+static bool is_finished(const Names *jobs) {
     const char *path = text("%s/queue/FINISHED", unit), *reason;
     long long main = chain_of(jobs, "main").highest;
     Bytes found;
@@ -2892,8 +2735,7 @@ static bool is_finished(const Names *jobs)
 }
 
 /* Whether an evaluator that found nothing to do may end (5.8). */
-static bool may_end(bool others, bool coming)
-{
+static bool may_end(bool others, bool coming) {
     static long long gone; /* the session of main that is gone, and since when this process knows */
     static double since;
     Names jobs = names_in(jobs_folder());
@@ -2909,8 +2751,7 @@ static bool may_end(bool others, bool coming)
 }
 
 /* Takes over into the session that continues what its predecessor had claimed (5.4), and writes FINISHED again (5.8). */
-static void catch_up(void)
-{
+static void catch_up(void) {
     if (me.state != OPEN)
         return;
     if (me.finished != 0 && me.finished != me.session) {
@@ -2935,8 +2776,7 @@ static void catch_up(void)
 }
 
 /* What is done while nothing is asked: a beat, the log made durable, a look at those that are watched. */
-static void tend(void)
-{
+static void tend(void) {
     static double looked;
     if (setjmp(back) == 0) {
         keep_alive();
@@ -2980,19 +2820,16 @@ typedef struct {
 static Found *outcomes;
 static size_t outcome_count;
 
-static int by_outcome_key(const void *a, const void *b)
-{
+static int by_outcome_key(const void *a, const void *b) {
     return strcmp(((const Found *)a)->key, ((const Found *)b)->key);
 }
 
-static Found *find_outcome(const char *key)
-{
+static Found *find_outcome(const char *key) {
     Found wanted = {.key = key};
     return outcome_count > 0 ? bsearch(&wanted, outcomes, outcome_count, sizeof *outcomes, by_outcome_key) : NULL;
 }
 
-static void add_point(Point point)
-{
+static void add_point(Point point) {
     if (point_count == point_room) {
         point_room = 2 * point_room + 256;
         Point *more = realloc(points, point_room * sizeof *more);
@@ -3005,8 +2842,7 @@ static void add_point(Point point)
 }
 
 /* Sessions of main that `continues` joins count as one (4.6): the first of them. */
-static long long group_of(const Names *jobs, long long session)
-{
+static long long group_of(const Names *jobs, long long session) {
     while (session > 0 && has(jobs, text("main.%lld.lock", session))) {
         const Json *continues = get(peek_lock("main", session), "continues");
         if (continues == NULL || continues->kind != J_TRUE)
@@ -3017,8 +2853,7 @@ static long long group_of(const Names *jobs, long long session)
 }
 
 /* How many bytes of a session's log the lock of the next one counts (4.7). */
-static long long fence_of(const Names *jobs, const char *job, long long session, const char *log)
-{
+static long long fence_of(const Names *jobs, const char *job, long long session, const char *log) {
     if (!has(jobs, text("%s.%lld.lock", job, session + 1)))
         return LLONG_MAX;
     const Json *fence = get(peek_lock(job, session + 1), "fence");
@@ -3026,8 +2861,7 @@ static long long fence_of(const Names *jobs, const char *job, long long session,
 }
 
 /* Tags and keys outlive the line that they stood in; each is kept once. */
-static Bytes intern(Bytes from)
-{
+static Bytes intern(Bytes from) {
     static struct Kept_text { struct Kept_text *next; Bytes text; } *table[1024];
     size_t hash = 5381;
     for (size_t i = 0; i < from.size; i++)
@@ -3044,8 +2878,7 @@ static Bytes intern(Bytes from)
     return fresh->text;
 }
 
-static Bytes keep_value(const Json *value, double real)
-{
+static Bytes keep_value(const Json *value, double real) {
     Buffer written = {0};
     add_value(&written, value, real);
     char *at = take_room(&lasting, written.size + 1);
@@ -3054,8 +2887,7 @@ static Bytes keep_value(const Json *value, double real)
 }
 
 /* Reads one line (8.2); false: it, or a value of it, is skipped. */
-static bool read_line(Bytes line, const char *job, long long session, long long group)
-{
+static bool read_line(Bytes line, const char *job, long long session, long long group) {
     const Json *record = parse_any(line, true), *entry = get(record, "entry"), *time = get(record, "time");
     Point point = {.job = job, .session = session, .group = group, .time = -INFINITY};
     if (record == NULL || record->kind != J_OBJECT || !as_whole(get(record, "step"), &point.step))
@@ -3098,8 +2930,7 @@ typedef struct {
     long long session, piece; /* -1: the session's log, else a piece of its spill */
 } Source;
 
-static int by_reading(const void *a, const void *b)
-{
+static int by_reading(const void *a, const void *b) {
     const Source *x = a, *y = b;
     int order = strcmp(x->job, y->job);
     if (order != 0)
@@ -3110,8 +2941,7 @@ static int by_reading(const void *a, const void *b)
 }
 
 /* Reads `<job>.<n>.jsonl` or `<job>.<n>.s<i>.jsonl`. */
-static bool is_source(const char *name, Source *source)
-{
+static bool is_source(const char *name, Source *source) {
     Split parts = split(name);
     *source = (Source){name, text("%.*s", (int)parts.sizes[0], name), 0, -1};
     if ((parts.count != 3 && parts.count != 4) || !is_part(&parts, parts.count - 1, "jsonl") ||
@@ -3122,8 +2952,7 @@ static bool is_source(const char *name, Source *source)
 }
 
 /* Reads the complete lines of a log that count, and adds the numbers of those that were skipped. */
-static void read_log(const Names *jobs, const Source *source, Buffer *skipped)
-{
+static void read_log(const Names *jobs, const Source *source, Buffer *skipped) {
     const char *log = text("scalars/%s", source->name);
     long long limit = source->piece < 0 ? fence_of(jobs, source->job, source->session, log) : LLONG_MAX;
     long long group = strcmp(source->job, "main") == 0 ? group_of(jobs, source->session) : source->session, number = 0;
@@ -3160,8 +2989,7 @@ static void read_log(const Names *jobs, const Source *source, Buffer *skipped)
         add(skipped, "]");
 }
 
-static void read_outcomes(const Names *jobs)
-{
+static void read_outcomes(const Names *jobs) {
     Names evals = names_in(text("%s/evals", run));
     outcomes = take_room(&scratch, (evals.size + 1) * sizeof *outcomes);
     for (size_t i = 0; i < evals.size; i++) {
@@ -3187,8 +3015,7 @@ static void read_outcomes(const Names *jobs)
 }
 
 /* The scores of `done` outcomes of which no log has a line (5.9). */
-static void add_outcome_points(void)
-{
+static void add_outcome_points(void) {
     for (size_t i = 0; i < outcome_count; i++) {
         const Found *found = &outcomes[i];
         const Json *scores = get(found->record, "scores"), *time = get(found->record, "time");
@@ -3209,19 +3036,16 @@ static void add_outcome_points(void)
     }
 }
 
-static bool is_main(const Point *point)
-{
+static bool is_main(const Point *point) {
     return !point->outcome && strcmp(point->job, "main") == 0;
 }
 
-static int rank(long long a, long long b)
-{
+static int rank(long long a, long long b) {
     return (a > b) - (a < b);
 }
 
 /* By tag, then as the points of each job were logged: sessions, then lines. */
-static int as_logged(const void *a, const void *b)
-{
+static int as_logged(const void *a, const void *b) {
     const Point *x = a, *y = b;
     int order = compare(x->tag, y->tag);
     order = order != 0 ? order : strcmp(x->job, y->job);
@@ -3230,8 +3054,7 @@ static int as_logged(const void *a, const void *b)
 }
 
 /* By tag and step; then main's points, those of side jobs by job, those of outcomes by hand-over: the last counts. */
-static int as_counted(const void *a, const void *b)
-{
+static int as_counted(const void *a, const void *b) {
     const Point *x = a, *y = b;
     int order = compare(x->tag, y->tag);
     order = order != 0 ? order : rank(x->step, y->step);
@@ -3247,16 +3070,14 @@ static int as_counted(const void *a, const void *b)
     return order != 0 ? order : x->row < y->row ? -1 : 1;
 }
 
-static int by_history(const void *a, const void *b)
-{
+static int by_history(const void *a, const void *b) {
     const Point *x = *(Point *const *)a, *y = *(Point *const *)b;
     int order = rank(x->group, y->group);
     order = order != 0 ? order : rank(x->step, y->step);
     return order != 0 ? order : rank(x->out, y->out);
 }
 
-static int by_outcome(const void *a, const void *b)
-{
+static int by_outcome(const void *a, const void *b) {
     const Point *x = *(Point *const *)a, *y = *(Point *const *)b;
     int order = compare(x->tag, y->tag);
     order = order != 0 ? order : strcmp(x->key, y->key);
@@ -3264,8 +3085,7 @@ static int by_outcome(const void *a, const void *b)
 }
 
 /* Of the lines of one outcome the last value of each tag counts. */
-static void keep_last_of_outcomes(Point **chosen)
-{
+static void keep_last_of_outcomes(Point **chosen) {
     size_t count = 0;
     for (size_t i = 0; i < point_count; i++)
         if (points[i].outcome)
@@ -3279,8 +3099,7 @@ static void keep_last_of_outcomes(Point **chosen)
 
 /* A main session voids the points of older ones, tag by tag, from its own first step of the tag on. `points` stand as
  * they were logged: going backwards, the sessions of a tag come newest first. */
-static void void_by_resumed_mains(void)
-{
+static void void_by_resumed_mains(void) {
     long long lowest = LLONG_MAX, group_lowest = LLONG_MAX, group = -1;
     bool later = false; /* whether there are points of a newer group */
     for (size_t i = point_count; i-- > 0;) {
@@ -3305,8 +3124,7 @@ static void void_by_resumed_mains(void)
 }
 
 /* An outcome shares the fate of what its main session had logged last by then. */
-static void void_outcomes(Point **history)
-{
+static void void_outcomes(Point **history) {
     size_t count = 0;
     for (size_t i = 0; i < point_count; i++)
         if (is_main(&points[i]))
@@ -3330,14 +3148,12 @@ static void void_outcomes(Point **history)
 }
 
 /* Whether two points are settled among each other before others: those of a job, and those of outcomes. */
-static bool is_one_series(const Point *a, const Point *b)
-{
+static bool is_one_series(const Point *a, const Point *b) {
     return a->outcome == b->outcome && (a->outcome || strcmp(a->job, b->job) == 0);
 }
 
 /* Writes the points of one tag that count, of those sorted by step. */
-static void add_series(Buffer *out, const Point *from, size_t size)
-{
+static void add_series(Buffer *out, const Point *from, size_t size) {
     bool beside = false, any = false;
     long long first = 0; /* from here on the values beside main's replace those */
     for (size_t i = 0; i < size && !beside; i++)
@@ -3370,8 +3186,7 @@ static void add_series(Buffer *out, const Point *from, size_t size)
         add(out, "]");
 }
 
-static Bytes counted_points(void)
-{
+static Bytes counted_points(void) {
     Buffer out = {0};
     Point **chosen = take_room(&scratch, (point_count + 1) * sizeof *chosen);
     if (point_count > 0)
@@ -3396,8 +3211,7 @@ typedef struct {
     int rank; /* the highest one counts where an entry stands in two places */
 } Seen;
 
-static int by_entry(const void *a, const void *b)
-{
+static int by_entry(const void *a, const void *b) {
     const Seen *x = a, *y = b;
     int order = strcmp(x->entry, y->entry);
     return order != 0 ? order : rank(x->rank, y->rank);
@@ -3408,29 +3222,20 @@ typedef struct {
     size_t size, room;
 } All;
 
-static void see(All *all, const char *entry, const char *place, int rank)
-{
+static void see(All *all, const char *entry, const char *place, int rank) {
     if (!is_entry(entry))
         return;
-    if (all->size == all->room) {
-        size_t room = 2 * all->room + 64;
-        Seen *more = take_room(&scratch, room * sizeof *more);
-        if (all->size > 0)
-            memcpy(more, all->at, all->size * sizeof *more);
-        *all = (All){more, all->size, room};
-    }
+    all->at = grow(all->at, all->size, &all->room, sizeof *all->at);
     all->at[all->size++] = (Seen){entry, place, rank};
 }
 
-static void see_folder(All *all, const char *folder, const char *place, int rank)
-{
+static void see_folder(All *all, const char *folder, const char *place, int rank) {
     Names names = names_in(folder);
     for (size_t i = 0; i < names.size; i++)
         see(all, names.at[i], place, rank);
 }
 
-static Bytes all_entries(void)
-{
+static Bytes all_entries(void) {
     All all = {NULL, 0, 0};
     Buffer out = {0};
     if (unit == NULL)
@@ -3474,11 +3279,11 @@ static Bytes all_entries(void)
 }
 
 /* One look; false: a session was opened meanwhile, whose fence may void what was read (8.4). */
-static bool read_run(Buffer *out)
-{
+static bool read_run(Buffer *out) {
     Names jobs, logs, again;
-    if (!list(jobs_folder(), &jobs))
-        fail_at(jobs_folder());
+    if (!list(run, &jobs))
+        fail_at(run);
+    jobs = names_in(jobs_folder());
     Buffer all_jobs = {0}, skipped = {0};
     bool writable = true;
     for (size_t i = 0; i < jobs.size; i++) {
@@ -3527,8 +3332,7 @@ typedef struct {
 } Fields;
 
 static void answer(const char *format, ...) LIKE_PRINTF(1, 2);
-static void answer(const char *format, ...)
-{
+static void answer(const char *format, ...) {
     va_list rest;
     va_start(rest, format);
     vprintf(format, rest);
@@ -3537,8 +3341,7 @@ static void answer(const char *format, ...)
     fflush(stdout);
 }
 
-static long long whole_field(const char *field)
-{
+static long long whole_field(const char *field) {
     long long whole;
     if (!as_whole(parse(bytes(field)), &whole))
         fail("%s is no whole number", field);
@@ -3549,8 +3352,7 @@ static long long whole_field(const char *field)
 static const char *parent;
 
 /* False: there is no such folder, and none is to be made. */
-static bool enter_parent(bool make)
-{
+static bool enter_parent(bool make) {
     if (make && chdir(parent) != 0 && is_absent(errno))
         make_folders("", without(parent + 1, 1));
     if (chdir(parent) == 0)
@@ -3560,8 +3362,7 @@ static bool enter_parent(bool make)
     return false;
 }
 
-static void command_open(const Fields *fields)
-{
+static void command_open(const Fields *fields) {
     const char *job = fields->at[1], *timeout = fields->at[2];
     const Json *seconds = parse(bytes(timeout));
     if (me.state != NOTHING)
@@ -3656,8 +3457,7 @@ static void command_open(const Fields *fields)
     answer("opened\t%lld", me.session);
 }
 
-static void command_beat(const Fields *fields)
-{
+static void command_beat(const Fields *fields) {
     (void)fields;
     long long before = me.session;
     beat();
@@ -3668,14 +3468,12 @@ static void command_beat(const Fields *fields)
     answer("beaten\t%lld", me.count);
 }
 
-static bool is_tag(const char *tag)
-{
+static bool is_tag(const char *tag) {
     return is_clean(bytes(tag), MAX_TAG) && strcmp(tag, "step") != 0 && strcmp(tag, "time") != 0 && strcmp(tag, "entry") != 0;
 }
 
 /* `"TAG":VALUE` for each pair from a field on, with a comma before each but the first. */
-static void add_scores(Buffer *out, const Fields *fields, size_t from)
-{
+static void add_scores(Buffer *out, const Fields *fields, size_t from) {
     if ((fields->size - from) % 2 != 0)
         fail("a tag has no value");
     for (size_t i = from; i < fields->size; i += 2) {
@@ -3695,8 +3493,7 @@ static void add_scores(Buffer *out, const Fields *fields, size_t from)
     }
 }
 
-static void command_log(const Fields *fields)
-{
+static void command_log(const Fields *fields) {
     static double last;
     long long step = whole_field(fields->at[1]);
     const Json *time = parse(bytes(fields->at[2]));
@@ -3716,22 +3513,19 @@ static void command_log(const Fields *fields)
     answer("logged");
 }
 
-static void need_main(void)
-{
+static void need_main(void) {
     if (strcmp(me.job, "main") != 0)
         fail("only main hands over");
 }
 
-static void command_enqueue(const Fields *fields)
-{
+static void command_enqueue(const Fields *fields) {
     need_main();
     if (!is_entry(fields->at[2]))
         fail("%s is no name of an entry", fields->at[2]);
     answer("enqueued\t%s", enqueue(fields->at[1], fields->at[2], whole_field(fields->at[3])));
 }
 
-static void command_finish(const Fields *fields)
-{
+static void command_finish(const Fields *fields) {
     (void)fields;
     need_main();
     write_finished();
@@ -3739,8 +3533,7 @@ static void command_finish(const Fields *fields)
     answer("finished");
 }
 
-static void command_best(const Fields *fields)
-{
+static void command_best(const Fields *fields) {
     const char *mode = fields->at[1], *tag = fields->at[2];
     long long kept_entries = whole_field(fields->at[3]);
     if ((strcmp(mode, "max") != 0 && strcmp(mode, "min") != 0) || !is_tag(tag) || kept_entries < 0)
@@ -3760,8 +3553,7 @@ static void command_best(const Fields *fields)
 }
 
 /* Claims what is next and is as it was handed over; false: nothing is left of this look. */
-static bool take(void)
-{
+static bool take(void) {
     size_t count;
     Waiting *waiting = list_waiting(&count);
     for (size_t i = 0; i < count; i++) {
@@ -3798,8 +3590,7 @@ static bool take(void)
     return false;
 }
 
-static void command_take(const Fields *fields)
-{
+static void command_take(const Fields *fields) {
     (void)fields;
     bool others, coming;
     if (held.there)
@@ -3825,8 +3616,7 @@ static void command_take(const Fields *fields)
     answer(over ? "over" : "none");
 }
 
-static void command_outcome(const Fields *fields)
-{
+static void command_outcome(const Fields *fields) {
     const char *word = fields->at[1];
     Outcome outcome = {.state = DONE, .facts = held.facts, .started = held.started, .lag = -1};
     Buffer scores = {0};
@@ -3883,12 +3673,13 @@ static void command_outcome(const Fields *fields)
 }
 
 /* Puts the own end (4.3); where a false verdict was faster, that of the session which goes on. */
-static void close_own(const char *status, const char *reason)
-{
-    if (held.there && held.place == NULL)
-        bring_home(held.claim, RETURNED, "the evaluator ended");
+static void close_own(const char *status, const char *reason) {
     held.there = false;
-    if (is_evaluator) {
+    if (is_evaluator) { /* claims are given back first */
+        Claims claims = list_claims();
+        for (size_t i = 0; i < claims.size; i++)
+            if (is_own(claims.at[i].job, claims.at[i].session))
+                bring_home(claims.at[i], RETURNED, "the evaluator ended");
         prune();
         empty_trash(unit);
         clear_claims(me.job, me.session);
@@ -3911,8 +3702,7 @@ static void close_own(const char *status, const char *reason)
     fail("%s: the end cannot be put", run);
 }
 
-static void command_close(const Fields *fields)
-{
+static void command_close(const Fields *fields) {
     const char *status = fields->at[1];
     if (strcmp(status, "finished") != 0 && strcmp(status, "failed") != 0)
         fail("%s is no status", status);
@@ -3930,8 +3720,7 @@ static const struct {
     {"take", 1, 1, command_take},       {"outcome", 2, SIZE_MAX, command_outcome}, {"close", 2, 3, command_close},
 };
 
-static void obey(char *line)
-{
+static void obey(char *line) {
     Fields fields = {take_room(&scratch, (strlen(line) + 2) * sizeof *fields.at), 0};
     for (char *at = line; at != NULL;) {
         fields.at[fields.size++] = at;
@@ -3964,8 +3753,7 @@ static void obey(char *line)
 static char *input;
 
 /* The next line of standard input, NULL at its end; beats while it waits. */
-static char *next_line(void)
-{
+static char *next_line(void) {
     static size_t size, room, used;
     size -= used;
     if (used > 0)
@@ -4002,8 +3790,7 @@ static char *next_line(void)
     }
 }
 
-static int print_run(void)
-{
+static int print_run(void) {
     Buffer out = {0};
     if (setjmp(back) != 0) {
         fprintf(stderr, "fsrun-c: %s\n", problem);
@@ -4016,8 +3803,7 @@ static int print_run(void)
     return fwrite(out.at, 1, out.size, stdout) == out.size && fflush(stdout) == 0 ? 0 : 1;
 }
 
-static int drive(void)
-{
+static int drive(void) {
     char *line;
     know_self();
     while (me.state != CLOSED && (line = next_line()) != NULL) {
@@ -4041,8 +3827,7 @@ static int drive(void)
     return 0;
 }
 
-int main(int count, char **arguments)
-{
+int main(int count, char **arguments) {
     if (count != 3 || (strcmp(arguments[1], "read") != 0 && strcmp(arguments[1], "drive") != 0) || arguments[2][0] != '/') {
         fputs("usage: fsrun-c read|drive RUN (an absolute path)\n", stderr);
         return 2;
