@@ -954,7 +954,7 @@ async function outcomeOf(run, entry, k) {
   const outcome = decode(withoutMark(bytes));
   const isState = ["done", "failed", "lost", "skipped", "returned"].includes(outcome?.state);
   const known = isState && typeof outcome.job === "string" && isWhole(outcome.session) && isObject(outcome.scores ?? {});
-  return known ? outcome : { state: "failed", job: "", session: 0, isUnknown: true };
+  return known ? outcome : { state: null, job: "", session: 0 };
 }
 
 async function claimsIn(unit, owner) {
@@ -1279,7 +1279,12 @@ export class Queue {
       if (await put(`${run}/evals`, name, outcome, this.#session)) return outcome;
       const standing = await this.#standing(claim);
       if (standing) return standing;
-      await fs.rename(`${run}/evals/${name}`, `${run}/evals/${hidden(this.#session)}`).catch(() => {}); // half a record (11)
+      const aside = `${run}/evals/${hidden(this.#session)}`; // half a record, for T (11)
+      await this.#session.protect();
+      await fs.rename(`${run}/evals/${name}`, aside).catch(() => {});
+      const stands = (await bytesOf(aside))?.at(-1) === 0x0a; // by now: put back
+      if (stands) await fs.copyFile(aside, `${run}/evals/${name}`, constants.COPYFILE_EXCL);
+      await unlink(aside);
     }
   }
 
@@ -1345,10 +1350,11 @@ export class Queue {
       const settled = await this.#settle(unit, claim, state, { ...times, ...fields });
       this.claim = null;
       if (!settled) return "retry"; // recovered by another meanwhile: it waits again, or has gone on
-      const { standing, place, claim: { entry, k } } = settled;
-      const { step } = claim.facts;
-      if (standing.state === "done" && standing.time === time && step !== null && Object.keys(fields.scores).length) {
-        await this.#session.log(step, time, fields.scores, `${entry}.${k}`); // 5.9: after it stands
+      const { standing, place } = settled;
+      const isOurs = standing.state === "done" && standing.started === claim.started;
+      if (isOurs && toStep(standing.step) !== null && Object.keys(standing.scores).length) {
+        const key = `${settled.claim.entry}.${settled.claim.k}`;
+        await this.#session.log(standing.step, standing.time, standing.scores, key); // 5.9: after it stands
       }
       if (standing.state === "done") await this.#prune();
       return place;
@@ -1662,7 +1668,7 @@ async function readEntries(run, unit, outcomes) {
   for (const name of (await names(`${unit}/meta`)).filter(isMeta)) at(name.slice(0, -5));
   for (const { entry, k, outcome } of outcomes.values()) {
     const found = at(entry);
-    if (outcome && !outcome.isUnknown) found.outcomes[k] = outcome.state;
+    if (outcome?.state) found.outcomes[k] = outcome.state;
   }
   return entries;
 }
