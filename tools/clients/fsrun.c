@@ -19,7 +19,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <poll.h>
@@ -45,7 +44,7 @@
 #define PROTOCOL "1.0"
 #define MAX_ENTRY 200
 #define MAX_TAG 512
-#define MAX_DEPTH 40   /* folders of a checkpoint */
+#define MAX_DEPTH 40 /* folders of a checkpoint */
 #define MAX_NESTING 100
 #define MAX_RECORD (64 << 20)
 #define LINGER 600.0
@@ -213,16 +212,21 @@ static size_t character(const char *at, const char *end) {
     return overlong || surrogate || beyond ? 0 : size;
 }
 
-/* Whether a name is UTF-8 without control characters, of 1 to `most` bytes. */
-static bool is_clean(Bytes name, size_t most) {
-    const char *end = name.at + name.size;
-    for (const char *at = name.at; at < end;) {
-        size_t size = character(at, end);
-        if (size == 0 || (size == 1 && ((unsigned char)*at < 32 || *at == 127)))
+static bool is_utf8(const char *at) {
+    const char *end = at + strlen(at);
+    size_t size = 1;
+    while (at < end && size > 0)
+        at += size = character(at, end);
+    return size > 0;
+}
+
+/* Whether a name has 1 to `most` bytes of UTF-8 and no control characters. */
+static bool is_clean(const char *name, size_t most) {
+    size_t size = strlen(name);
+    for (size_t i = 0; i < size; i++)
+        if ((unsigned char)name[i] < 32 || name[i] == 127)
             return false;
-        at += size;
-    }
-    return name.size > 0 && name.size <= most;
+    return size > 0 && size <= most && is_utf8(name);
 }
 
 /* A text of JSON, with quotes; what is no UTF-8 becomes U+FFFD. */
@@ -954,7 +958,7 @@ static bool claim_folder(const char *name, const char **job, long long *session)
 
 static bool is_entry(const char *name) {
     return name[0] != '.' && !ends_with(name, ".tmp") && strcmp(name, "FINISHED") != 0 && strchr(name, '/') == NULL &&
-           is_clean(bytes(name), MAX_ENTRY);
+           is_clean(name, MAX_ENTRY);
 }
 
 /* Reads `<entry>.<k>` from the right, since entries may hold dots. */
@@ -1313,8 +1317,10 @@ static _Noreturn void leave(void) {
 
 /* Returns once protected work may begin (4.5). */
 static void protect(void) {
-    for (double began = now(); !is_protected(); nap(is_protected() ? 0 : me.timeout / 24)) {
+    for (double began = now(); !is_protected(); nap(me.timeout / 24)) {
         beat();
+        if (is_protected())
+            return;
         if (me.state == FENCED || me.state == CLOSED)
             leave();
         if (now() - began > GIVE_UP)
@@ -1902,7 +1908,7 @@ static bool stage(const char *from, const char *to, const char *name, const Abov
     if (fstatat(home, from, &facts, 0) != 0)
         return above != NULL && (errno == ENOENT || errno == ELOOP); /* a link to nothing */
     if (S_ISREG(facts.st_mode))
-        return (name[0] == '\0' || is_clean(bytes(name), PATH_MAX)) && stage_file(from, to, name, files);
+        return is_utf8(name) && stage_file(from, to, name, files);
     if (!S_ISDIR(facts.st_mode))
         return above != NULL;
     for (const Above *up = above; up != NULL; up = up->up)
@@ -2631,7 +2637,9 @@ static int by_turn(const void *a, const void *b) {
 
 /* What waits, in the order in which it is evaluated. */
 static Waiting *list_waiting(size_t *size) {
-    Names retry = names_in(text("%s/retry", unit)), queue = names_in(text("%s/queue", unit));
+    Names retry = names_in(text("%s/retry", unit)), queue;
+    if (!list(text("%s/queue", unit), &queue) && (unit != run || !is_absent(errno)))
+        fail("%s/queue cannot be reached", unit); /* which is not empty (2) */
     size_t room = queue.size;
     for (size_t i = 0; i < retry.size; i++)
         room += names_in(text("%s/retry/%s", unit, retry.at[i])).size;
@@ -3469,7 +3477,7 @@ static void command_beat(const Fields *fields) {
 }
 
 static bool is_tag(const char *tag) {
-    return is_clean(bytes(tag), MAX_TAG) && strcmp(tag, "step") != 0 && strcmp(tag, "time") != 0 && strcmp(tag, "entry") != 0;
+    return is_clean(tag, MAX_TAG) && strcmp(tag, "step") != 0 && strcmp(tag, "time") != 0 && strcmp(tag, "entry") != 0;
 }
 
 /* `"TAG":VALUE` for each pair from a field on, with a comma before each but the first. */
@@ -3689,6 +3697,8 @@ static void close_own(const char *status, const char *reason) {
         look_at_session(now());
         if (me.state == FENCED)
             leave();
+        if (me.state == GONE && now() - began > me.timeout / 6)
+            break; /* a mount may come back, a run that was moved does not */
         if (me.state != OPEN)
             continue;
         write_view(status, reason);
