@@ -610,12 +610,14 @@ open_next() {
 }
 
 # beat_on: the helper that beats (4.2): every T/6 from beat 0 on, for as long as the main shell runs. It says in a private
-# file "open <c> <start of the last good beat>", then "closed" or "gone". SIGUSR1 asks for a beat now.
+# file "open <c> <start of the last good beat>", then "closed" or "gone", and wakes the main shell. SIGUSR1 asks for a beat
+# now.
 beat_on() {
   nap_pid=
   trap 'kill $nap_pid 2>/dev/null; exit' TERM
   trap : USR1
   trap - EXIT
+  true >"$private/ready.$n"
   c=0 good=$opened_at first='' looks=0
   while :; do
     sleep "$(seconds $((cT / 6)))" &
@@ -637,7 +639,8 @@ beat_on() {
       settle_beat
     fi 2>/dev/null
     echo "$beat_state" >"$private/state.new" && mv -f "$private/state.new" "$private/state" || exit
-    case $beat_state in closed | gone) exit ;; esac
+    while [ "$beat_state" = closed ] && kill -USR1 $$; do nap $((cT / 6)); done # until it has ended this helper
+    [ "$beat_state" != gone ] || exit
   done
 }
 
@@ -733,16 +736,26 @@ is_entry() { # 3; that it is UTF-8 is for who reads names
   [ ${#1} -le 200 ]
 }
 
-# file_facts FILE: size, and mtime in ns where the tools can say it, else ""
+# file_facts FILE: size, and mtime in ns and sample (6.4) where the tools can say them, else ""
 file_facts() {
+  mtime='' sample=''
   if facts=$(stat -L -c '%s %Y %y' "$1" 2>/dev/null); then
-    mtime=${facts##*:} mtime=${mtime#*.} mtime=${mtime%% *} size=${facts%% *} facts=${facts#* }
-    case $mtime in ????????? ) mtime=${facts%% *}$mtime ;; *) mtime= ;; esac
-    case $mtime in *[!0-9]*) mtime= ;; esac
+    size=${facts%% *} facts=${facts#* }
+    mtime=${facts##*.}
+    mtime=${facts%% *}${mtime%% *}
+    case $mtime in *[!0-9]* | ????????????????????*) mtime= ;; ???????????????????) ;; *) mtime= ;; esac
   else
-    size=$(($(wc -c <"$1"))) mtime=
+    size=$(($(wc -c <"$1")))
   fi
+  [ -n "$b2sum" ] || return 0
+  sample=$(if [ "$size" -le 12288 ]; then cat "$1"; else
+    head -c 4096 "$1"
+    tail -c 4096 "$1"
+    tail -c "+$((size / 2 + 1))" "$1" | head -c 4096
+  fi | b2sum -l 128)
+  sample=${sample%% *}
 }
+say_facts() { printf '"size":%s%s%s}' "$size" "${mtime:+,\"mtime_ns\":$mtime}" "${sample:+,\"sample\":\"$sample\"}"; }
 
 # files_of PATH: kind and files of what is handed over, as keys of a meta (6.4). A key that is absent is not compared.
 files_of() {
@@ -754,14 +767,15 @@ files_of() {
       files_comma=
       while IFS= read -r files_f; do
         file_facts "$1/$files_f"
-        printf '%s{"name":%s,"size":%s%s}' "$files_comma" "$(js "${files_f#./}")" "$size" "${mtime:+,\"mtime_ns\":$mtime}"
+        printf '%s{"name":%s,' "$files_comma" "$(js "${files_f#./}")"
+        say_facts
         files_comma=,
       done
     }
     printf ']'
   else
     file_facts "$1"
-    printf '"kind":"file","files":[{"name":"","size":%s%s}]' "$size" "${mtime:+,\"mtime_ns\":$mtime}"
+    printf '"kind":"file","files":[{"name":"",%s]' "$(say_facts)"
   fi
 }
 
@@ -888,17 +902,20 @@ fact() { [ "$2" = - ] || printf '"%s":%s,' "$1" "$2"; }
 unchanged() {
   stream record - "$u/meta/$2.json" | awk "$JSON$FILES"'
     function opened() {} function line(s) {}
-    function closed(good,  i, p) {
-      if (good) for (i = 1; (p = SUBSEP "files" SUBSEP i) in K; i++)
+    function closed(good,  p) {
+      if (good) for (I = 1; (p = SUBSEP "files" SUBSEP I) in K; I++)
         if (V[p SUBSEP "name"] !~ /[\001-\037]|\300/) # no name that a line can say: not compared
-          print V[p SUBSEP "size"], ((p SUBSEP "mtime_ns") in K ? V[p SUBSEP "mtime_ns"] : "-"), "/" V[p SUBSEP "name"] "/"
-    }' | while IFS=' ' read -r want_size want_mtime want_name; do
+          print said("size"), said("mtime_ns"), said("sample"), "/" V[p SUBSEP "name"] "/"
+    }
+    function said(key) { key = SUBSEP "files" SUBSEP I SUBSEP key; return key in K && V[key] != "" ? V[key] : "-" }' |
+    while IFS=' ' read -r want_size want_mtime want_sample want_name; do
     want_name=${want_name%/}
     file=$1${want_name%/}
     [ -f "$file" ] || exit 1
     file_facts "$file"
     [ "$size" = "$want_size" ] || exit 1
     [ -z "$mtime" ] || [ "$want_mtime" = - ] || [ "$mtime" = "$want_mtime" ] || exit 1
+    [ -z "$sample" ] || [ "$want_sample" = - ] || [ "$sample" = "$want_sample" ] || exit 1
   done
 }
 
@@ -1214,6 +1231,7 @@ open_job() {
 beat() {
   state
   beat_c=$c
+  until [ -f "$private/ready.$n" ]; do nap 5; done
   while state && [ "$state" = open ] && [ "$c" = "$beat_c" ]; do
     kill -USR1 "$helper" 2>/dev/null
     nap 5
@@ -1262,6 +1280,8 @@ close_job() {
   rm -f "jobs/$job.$n.$token".beat.*
 }
 
+give_up() { [ -z "$n" ] || [ -n "$fenced" ] || { holding && close_job failed "$1"; }; } # 4.8
+
 obey() {
   command=$1
   shift
@@ -1303,21 +1323,36 @@ drive() {
   private=${TMPDIR:-/tmp}/fsrun-sh-$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
   mkdir -m 700 "$private" || exit 1
   trap 'stop_beating; rm -rf "$private"' EXIT
-  trap 'exit 1' HUP INT TERM
+  trap 'give_up terminated; exit 143' TERM
+  trap 'give_up interrupted; exit 130' HUP INT
   identify
   sync_one=
   ! sync "$private" 2>/dev/null || sync_one=1
+  b2sum=
+  case $(b2sum -l 128 </dev/null 2>/dev/null) in cae66941d9efbd404e4d88758ea67670*) b2sum=1 ;; esac
   exec 3<&0 </dev/null
-  while IFS= read -r command_line <&3; do
-    set -f
-    IFS=$tab
-    # shellcheck disable=SC2086
-    set -- $command_line
-    set +f
-    IFS=" $tab$nl"
-    [ $# -eq 0 ] || obey "$@"
+  woken='' command_line=''
+  trap 'woken=1' USR1
+  while command_part=; do
+    if IFS= read -r command_part <&3; then
+      command_line=$command_line$command_part
+      set -f
+      IFS=$tab
+      # shellcheck disable=SC2086
+      set -- $command_line
+      set +f
+      IFS=" $tab$nl"
+      command_line=
+      [ $# -eq 0 ] || obey "$@"
+    elif [ -n "$woken" ]; then
+      command_line=$command_line$command_part # the signal came in the middle of a line
+    else
+      break
+    fi
+    [ -z "$woken" ] || [ -z "$n" ] || [ -n "$fenced" ] || holding # 4.6: an idle holder goes on as well
+    woken=
   done
-  [ -z "$n" ] || [ -n "$fenced" ] || { holding && close_job failed 'input ended'; }
+  give_up 'input ended'
 }
 
 case "$# ${1-}" in
