@@ -9,7 +9,6 @@ import folder
 from driven import Driven, expect
 from stage import Stage, scenario
 
-
 LONG = b"x" * 201
 REFUSED = (LONG, b"a\x01b", b"tab\there", b"line\nbreak", b"\xff\xfe.pt", b".hidden.pt", b"half.pt.tmp", b"del\x7f")
 """Names in the queue that are no entries."""
