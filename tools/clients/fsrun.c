@@ -585,7 +585,14 @@ static struct {
     long long finished;   /* main session that FINISHED is to name, 0: none */
 } me;
 
-static const char *run;  /* the run folder, and the unit: relative to the folder that the run stands in, or absolute */
+/* Lines that no fsync has acknowledged: `sent` bytes of them are written to the log of this session. */
+static struct {
+    char *at;
+    size_t size, room, sent;
+    double synced; /* when fsync last said that all is well */
+} pending;
+
+static const char *run; /* the run folder, and the unit: relative to the folder that the run stands in, or absolute */
 static const char *unit;
 
 typedef struct {
@@ -656,10 +663,14 @@ static bool is_present(const char *path) {
     return has(&names, last_part(path));
 }
 
-/* The last `most` bytes of a file, through a fresh open; false: errno says why. */
-static bool read_file(const char *path, long long most, Bytes *found) {
+/* At most `most` bytes of a file from `start` on (below 0: so many before its end) through a fresh open, in memory that
+ * grows with what is there: a size is a claim. `to_nul`: up to the first NUL (8.2). False: errno says why. */
+static bool read_file(const char *path, long long start, long long most, bool to_nul, Bytes *found) {
     int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat facts;
+    Buffer into = {0};
+    ssize_t count = 0;
+    const char *nul = NULL;
     if (file < 0)
         return false;
     if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) {
@@ -667,18 +678,21 @@ static bool read_file(const char *path, long long most, Bytes *found) {
         errno = ENOENT;
         return false;
     }
-    off_t start = facts.st_size > most ? (off_t)(facts.st_size - most) : 0;
-    size_t size = (size_t)(facts.st_size - start), done = 0;
-    char *at = take_room(&scratch, size + 1);
-    ssize_t count = 0;
-    while (done < size && (count = pread(file, at + done, size - done, start + (off_t)done)) > 0) {
-        done += (size_t)count;
+    start = start < 0 && facts.st_size + start > 0 ? facts.st_size + start : start < 0 ? 0 : start;
+    do {
+        static char piece[1 << 16];
+        long long left = most - (long long)into.size;
+        size_t want = left < (long long)sizeof piece ? (size_t)left : sizeof piece;
+        count = pread(file, piece, want, (off_t)(start + (long long)into.size));
+        nul = to_nul && count > 0 ? memchr(piece, 0, (size_t)count) : NULL;
+        if (count > 0)
+            add_bytes(&into, piece, nul != NULL ? (size_t)(nul - piece) : (size_t)count);
         keep_alive();
-    }
+    } while (count > 0 && nul == NULL);
     int error = errno;
     close(file);
     errno = error;
-    *found = (Bytes){at, done};
+    *found = content(&into);
     return count >= 0;
 }
 
@@ -686,7 +700,7 @@ static bool read_file(const char *path, long long most, Bytes *found) {
 static const Json *peek_record(const char *path) {
     Bytes found;
     errno = 0;
-    if (!read_file(path, LLONG_MAX, &found) || found.size == 0 || found.size > MAX_RECORD || found.at[found.size - 1] != '\n')
+    if (!read_file(path, 0, MAX_RECORD + 1, false, &found) || found.size == 0 || found.size > MAX_RECORD || found.at[found.size - 1] != '\n')
         return NULL;
     if (found.size > 3 && memcmp(found.at, "\xEF\xBB\xBF", 3) == 0)
         found = (Bytes){found.at + 3, found.size - 3};
@@ -927,13 +941,13 @@ static bool is_part(const Split *name, size_t part, const char *word) {
 
 typedef struct {
     enum { UNKNOWN, LOCK, END, BEAT, TAKEN } kind;
-    const char *job, *token;
+    const char *name, *job, *token;
     long long session, count;
 } JobFile;
 
 /* Reads a name of jobs/; what the protocol does not know is UNKNOWN, kept and ignored. */
 static JobFile job_file(const char *name) {
-    JobFile file = {UNKNOWN, NULL, NULL, 0, 0};
+    JobFile file = {UNKNOWN, name, NULL, NULL, 0, 0};
     Split parts = split(name);
     if ((parts.count != 3 && parts.count != 5) || !is_job(parts.parts[0], parts.sizes[0]) ||
         !read_number(parts.parts[1], parts.sizes[1], &file.session) || file.session == 0)
@@ -1059,30 +1073,49 @@ static const char *job_path(const char *job, long long session, const char *kind
     return text("%s/jobs/%s.%lld.%s", run, job, session, kind);
 }
 
+/* What a fresh listing of jobs/ shows, as far as the protocol knows it. */
 typedef struct {
-    long long highest; /* lock, 0: none */
-    bool closed;
-} Chain;
+    JobFile *at;
+    size_t size;
+} Jobs;
 
-static bool is_closed(const Names *jobs, const char *job, long long session) {
-    for (size_t i = 0; i < jobs->size; i++) {
-        JobFile file = job_file(jobs->at[i]);
-        if (file.kind == LOCK && file.session > session && strcmp(file.job, job) == 0)
-            return true;
+static bool list_jobs(Jobs *jobs) {
+    Names names;
+    if (!list(jobs_folder(), &names))
+        return false;
+    *jobs = (Jobs){take_room(&scratch, (names.size + 1) * sizeof *jobs->at), 0};
+    for (size_t i = 0; i < names.size; i++) {
+        jobs->at[jobs->size] = job_file(names.at[i]);
+        jobs->size += jobs->at[jobs->size].kind != UNKNOWN;
     }
-    return has(jobs, text("%s.%lld.end", job, session));
+    return true;
 }
 
-static Chain chain_of(const Names *jobs, const char *job) {
-    Chain chain = {0, true};
-    for (size_t i = 0; i < jobs->size; i++) {
-        JobFile file = job_file(jobs->at[i]);
-        if (file.kind == LOCK && strcmp(file.job, job) == 0 && file.session > chain.highest)
-            chain.highest = file.session;
-    }
-    if (chain.highest > 0)
-        chain.closed = is_closed(jobs, job, chain.highest);
-    return chain;
+static Jobs jobs_now(void) {
+    Jobs jobs = {NULL, 0};
+    if (!list_jobs(&jobs) && !is_absent(errno))
+        fail_at(jobs_folder());
+    return jobs;
+}
+
+static bool stands(const Jobs *jobs, int kind, const char *job, long long session) {
+    for (size_t i = 0; i < jobs->size; i++)
+        if ((int)jobs->at[i].kind == kind && jobs->at[i].session == session && strcmp(jobs->at[i].job, job) == 0)
+            return true;
+    return false;
+}
+
+/* The highest lock of a job, 0: it was never opened. */
+static long long highest(const Jobs *jobs, const char *job) {
+    long long found = 0;
+    for (size_t i = 0; i < jobs->size; i++)
+        if (jobs->at[i].kind == LOCK && jobs->at[i].session > found && strcmp(jobs->at[i].job, job) == 0)
+            found = jobs->at[i].session;
+    return found;
+}
+
+static bool is_closed(const Jobs *jobs, const char *job, long long session) {
+    return stands(jobs, END, job, session) || highest(jobs, job) > session;
 }
 
 /* Whether a name is a beat (or TAKEN) of a session; `token` "": of whatever token. */
@@ -1092,17 +1125,17 @@ static bool is_beat(const JobFile *file, int kind, const char *job, long long se
 }
 
 /* The highest beat (or TAKEN) of a session, -1: none; `some`: how many there are. */
-static long long beat_of(const Names *jobs, int kind, const char *job, long long session, const char *token, int *some) {
-    long long highest = -1;
+static long long beat_of(const Jobs *jobs, int kind, const char *job, long long session, const char *token, int *some) {
+    long long found = -1;
     *some = 0;
     for (size_t i = 0; i < jobs->size; i++) {
-        JobFile file = job_file(jobs->at[i]);
+        JobFile file = jobs->at[i];
         if (is_beat(&file, kind, job, session, token)) {
             ++*some;
-            highest = file.count > highest ? file.count : highest;
+            found = file.count > found ? file.count : found;
         }
     }
-    return highest;
+    return found;
 }
 
 /* Why nothing may be written to a run in which this lock stands (10), or NULL. */
@@ -1157,6 +1190,7 @@ static void adopt_session(long long session, const char *token, double began) {
     me.session = session;
     snprintf(me.token, sizeof me.token, "%s", token);
     me.logged = me.synced = 0;
+    pending.sent = 0; /* what was in doubt is written again (4.7) */
     me.ending = false;
     me.audited = began;
     good_beat(began, 0);
@@ -1210,15 +1244,13 @@ static int put_end(const char *job, long long session, const char *token, const 
 
 /* Removes the beats and taken names of a job's closed sessions (4.4), and the own ones once the end stands. */
 static void sweep(const char *job) {
-    Names jobs;
-    if (!list(jobs_folder(), &jobs))
+    Jobs jobs;
+    if (!list_jobs(&jobs))
         return;
-    Chain chain = chain_of(&jobs, job);
     for (size_t i = 0; i < jobs.size; i++) {
-        JobFile file = job_file(jobs.at[i]);
-        bool over = file.session < chain.highest || (file.session == chain.highest && chain.closed);
-        if ((file.kind == BEAT || file.kind == TAKEN) && strcmp(file.job, job) == 0 && over)
-            unlink(text("%s/jobs/%s", run, jobs.at[i]));
+        JobFile file = jobs.at[i];
+        if ((file.kind == BEAT || file.kind == TAKEN) && strcmp(file.job, job) == 0 && is_closed(&jobs, job, file.session))
+            unlink(text("%s/jobs/%s", run, file.name));
     }
 }
 
@@ -1227,10 +1259,10 @@ static bool push_log(void);
 static const char *timeout_text;
 
 /* Closed by a false verdict, and still the highest: put the missing end, open the next session, go on (4.6). */
-static void go_on(const Names *jobs) {
+static void go_on(const Jobs *jobs) {
     me.ending = true; /* whatever comes of it: nothing is protected until a session is open */
     sync_log();       /* what it does not acknowledge is written again in the next session (4.7) */
-    if (!has(jobs, text("%s.%lld.end", me.job, me.session)) &&
+    if (!stands(jobs, END, me.job, me.session) &&
         put_end(me.job, me.session, me.token, "crashed", "expired") < 0)
         return;
     Buffer fence = {0};
@@ -1246,31 +1278,31 @@ static void go_on(const Names *jobs) {
 
 /* Asks a fresh listing where the session stands (4.2). True: its beat is there. */
 static bool look_at_session(double started) {
-    Names jobs;
-    if (!list(jobs_folder(), &jobs)) {
+    Jobs jobs;
+    if (!list_jobs(&jobs)) {
         if (is_absent(errno))
             me.state = GONE; /* the run was moved: nothing is made anew there, and no end is put */
         return false;
     }
-    Chain chain = chain_of(&jobs, me.job);
+    long long last = highest(&jobs, me.job);
     int some, taken;
     long long count = beat_of(&jobs, BEAT, me.job, me.session, me.token, &some);
-    bool ended = has(&jobs, text("%s.%lld.end", me.job, me.session));
-    if (has(&jobs, text("%s.%lld.lock", me.job, me.session)) && chain.highest == me.session && !ended && some > 0) {
+    bool ended = stands(&jobs, END, me.job, me.session);
+    if (stands(&jobs, LOCK, me.job, me.session) && last == me.session && !ended && some > 0) {
         if (count > me.count) /* perhaps an earlier beat, which a stale listing hid */
             good_beat(me.doubt > 0 ? me.doubt : started, count);
         me.audited = started;
         return true;
     }
-    const Json *lock = has(&jobs, text("%s.%lld.lock", me.job, me.session)) ? peek_lock(me.job, me.session) : NULL;
+    const Json *lock = stands(&jobs, LOCK, me.job, me.session) ? peek_lock(me.job, me.session) : NULL;
     if (lock == NULL || !is_text(get(lock, "token"), me.token)) {
         me.state = GONE; /* another folder than the one that was opened */
         return false;
     }
-    if (chain.highest > me.session) {
-        const Json *later = peek_lock(me.job, chain.highest);
+    if (last > me.session) {
+        const Json *later = peek_lock(me.job, last);
         if (is_text(get(later, "token"), me.tried))
-            adopt_session(chain.highest, me.tried, me.tried_at); /* opened by ourselves: the reply was lost */
+            adopt_session(last, me.tried, me.tried_at); /* opened by ourselves: the reply was lost */
         else
             me.state = FENCED;
         return false;
@@ -1469,7 +1501,7 @@ static bool is_dead(const Watch *watch) {
 }
 
 /* Takes in a fresh listing of an open session, asked for at `started` and complete at `ended`. */
-static Verdict observe(Watch *watch, double started, double ended, const Names *jobs) {
+static Verdict observe(Watch *watch, double started, double ended, const Jobs *jobs) {
     int some, taken;
     long long count = beat_of(jobs, BEAT, watch->job, watch->session, watch->token, &some);
     beat_of(jobs, TAKEN, watch->job, watch->session, watch->token, &taken);
@@ -1495,13 +1527,13 @@ static Verdict observe(Watch *watch, double started, double ended, const Names *
 }
 
 /* Closes a session by the very beats that were watched; false: its holder has moved on. */
-static bool close_session(const Watch *watch, const Names *jobs, const char *reason) {
+static bool close_session(const Watch *watch, const Jobs *jobs, const char *reason) {
     for (size_t i = 0; i < jobs->size; i++) {
-        JobFile file = job_file(jobs->at[i]);
+        JobFile file = jobs->at[i];
         if (!is_beat(&file, BEAT, watch->job, watch->session, watch->token))
             continue;
         const char *taken = text("%s/jobs/%s.%lld.%s.taken.%lld", run, file.job, file.session, file.token, file.count);
-        if (rename(text("%s/jobs/%s", run, jobs->at[i]), taken) != 0 && !is_present(taken))
+        if (rename(text("%s/jobs/%s", run, file.name), taken) != 0 && !is_present(taken))
             return false;
     }
     if (put_end(watch->job, watch->session, "", "crashed", reason) < 0)
@@ -1511,7 +1543,7 @@ static bool close_session(const Watch *watch, const Names *jobs, const char *rea
 }
 
 /* One look at an open session of somebody else. */
-static bool close_if_over(Watch *watch, double started, double ended, const Names *jobs, Verdict *verdict) {
+static bool close_if_over(Watch *watch, double started, double ended, const Jobs *jobs, Verdict *verdict) {
     *verdict = observe(watch, started, ended, jobs);
     bool dead = watch->known && is_dead(watch);
     if (!dead && *verdict != EXPIRED && *verdict != VERDICT)
@@ -1555,11 +1587,11 @@ static const Json *consumed(long long session) {
     static const char key[] = "\x18\x05" "fsrun" "\x18"; /* two texts of Thrift, each with its length before it */
     const char *path = text("%s/data.parquet", run);
     Bytes end;
-    if (!is_present(path) || !read_file(path, 8, &end) || end.size != 8 || memcmp(end.at + 4, "PAR1", 4) != 0)
+    if (!is_present(path) || !read_file(path, -8, 8, false, &end) || end.size != 8 || memcmp(end.at + 4, "PAR1", 4) != 0)
         return NULL;
     const unsigned char *length = (const unsigned char *)end.at;
     long long size = length[0] | length[1] << 8 | length[2] << 16 | (long long)length[3] << 24;
-    if (!read_file(path, size + 8, &end))
+    if (size > MAX_RECORD || !read_file(path, -8 - size, size, false, &end))
         return NULL;
     for (const char *at = end.at, *stop = end.at + end.size; (size_t)(stop - at) > sizeof key; at++) {
         if (memcmp(at, key, sizeof key - 1) != 0)
@@ -1602,9 +1634,9 @@ static Bytes fence_over(long long session) {
 }
 
 /* The highest lock of main that can be read, or NULL. */
-static const Json *main_lock(const Names *jobs) {
-    for (long long n = chain_of(jobs, "main").highest; n > 0; n--) {
-        const Json *lock = has(jobs, text("main.%lld.lock", n)) ? peek_lock("main", n) : NULL;
+static const Json *main_lock(const Jobs *jobs) {
+    for (long long n = highest(jobs, "main"); n > 0; n--) {
+        const Json *lock = stands(jobs, LOCK, "main", n) ? peek_lock("main", n) : NULL;
         if (lock != NULL)
             return lock;
     }
@@ -1627,13 +1659,6 @@ static const char *find_unit(const Json *lock) {
 static const char *log_path(void) {
     return text("%s/scalars/%s.%lld.jsonl", run, me.job, me.session);
 }
-
-/* Lines that no fsync has acknowledged: `sent` bytes of them are written to the log of this session. */
-static struct {
-    char *at;
-    size_t size, room, sent;
-    double synced; /* when fsync last said that all is well */
-} pending;
 
 /* Opens the own log, afresh each time: what an old descriptor leads to may have been replaced. */
 static int open_log(void) {
@@ -2220,7 +2245,7 @@ static bool find_standing(const char *entry, long long attempt, Standing *standi
         Bytes whole;
         if (!is_present(path))
             return false;
-        if (read_file(path, LLONG_MAX, &whole) && whole.size > 0 && whole.at[whole.size - 1] == '\n') {
+        if (read_file(path, 0, MAX_RECORD + 1, false, &whole) && whole.size > 0 && whole.at[whole.size - 1] == '\n') {
             if (!understand(record(path), standing))
                 *standing = (Standing){FAILED_ATTEMPT, "", 0}; /* about nobody's claim: its name is used up */
             return true;
@@ -2506,7 +2531,7 @@ static double watch_pause(void) {
 /* Looks at all that is watched, and closes what is dead or expired. True: something was closed. */
 static bool look_at_watches(void) {
     double started = now();
-    Names jobs = names_in(jobs_folder());
+    Jobs jobs = jobs_now();
     double ended = now();
     bool closed = false;
     Verdict verdict;
@@ -2578,7 +2603,7 @@ static void clear_claims(const char *job, long long session) {
 /* Recovers the claims of closed sessions (5.5) and brings home own ones that an error left behind. Says whether
  * somebody holds a claim, and whether a side job that hands over is open (5.8). */
 static void recover(bool *others, bool *coming) {
-    Names jobs = names_in(jobs_folder());
+    Jobs jobs = jobs_now();
     Claims claims = list_claims();
     for (size_t i = 0; i < watch_count; i++)
         watches[i].wanted = false;
@@ -2586,7 +2611,7 @@ static void recover(bool *others, bool *coming) {
         if (!is_own(claims.at[i].job, claims.at[i].session))
             want(claims.at[i].job, claims.at[i].session, false);
     for (size_t i = 0; i < jobs.size; i++) {
-        JobFile file = job_file(jobs.at[i]);
+        JobFile file = jobs.at[i];
         if (file.kind != LOCK || is_closed(&jobs, file.job, file.session) || strcmp(file.job, me.job) == 0)
             continue;
         const Json *hands_over = get(peek_lock(file.job, file.session), "hands_over");
@@ -2595,7 +2620,7 @@ static void recover(bool *others, bool *coming) {
             want(file.job, file.session, comes);
     }
     look_at_watches();
-    jobs = names_in(jobs_folder());
+    jobs = jobs_now();
     *others = *coming = false;
     for (size_t i = 0; i < claims.size; i++) {
         const Claim *claim = &claims.at[i];
@@ -2697,9 +2722,9 @@ static bool claim_entry(const Waiting *waiting, Claim *claim) {
 }
 
 /* Status of the highest session of a job (4.8), and the reason of its end or NULL. */
-static const char *status_of(const Names *jobs, const char *job, long long session, const char **reason) {
+static const char *status_of(const Jobs *jobs, const char *job, long long session, const char **reason) {
     *reason = NULL;
-    if (!has(jobs, text("%s.%lld.end", job, session)))
+    if (!stands(jobs, END, job, session))
         return "running";
     const Json *end = record(job_path(job, session, "end"));
     const char *status = get_text(end, "status");
@@ -2709,15 +2734,14 @@ static const char *status_of(const Names *jobs, const char *job, long long sessi
 }
 
 /* The last step that main has logged, in the newest session that logged any. */
-static bool last_step(const Names *jobs, long long *step) {
+static bool last_step(const Jobs *jobs, long long *step) {
     Names logs = names_in(text("%s/scalars", run));
-    for (long long n = chain_of(jobs, "main").highest; n > 0; n--) {
+    for (long long n = highest(jobs, "main"); n > 0; n--) {
         const char *log = text("main.%lld.jsonl", n);
         Bytes tail;
-        if (!has(&logs, log) || !read_file(text("%s/scalars/%s", run, log), 1 << 16, &tail))
+        if (!has(&logs, log) || !read_file(text("%s/scalars/%s", run, log), -(1 << 16), 1 << 16, true, &tail))
             continue;
-        const char *nul = memchr(tail.at, 0, tail.size);
-        for (size_t end = nul != NULL ? (size_t)(nul - tail.at) : tail.size; end > 0;) {
+        for (size_t end = tail.size; end > 0;) {
             size_t start = end - 1;
             while (start > 0 && tail.at[start - 1] != '\n')
                 start--;
@@ -2730,11 +2754,11 @@ static bool last_step(const Names *jobs, long long *step) {
 }
 
 /* Whether FINISHED stands and is obeyed (5.8). */
-static bool is_finished(const Names *jobs) {
+static bool is_finished(const Jobs *jobs) {
     const char *path = text("%s/queue/FINISHED", unit), *reason;
-    long long main = chain_of(jobs, "main").highest;
+    long long main = highest(jobs, "main");
     Bytes found;
-    if (!is_present(path) || !read_file(path, LLONG_MAX, &found))
+    if (!is_present(path) || !read_file(path, 0, 1, false, &found))
         return false;
     if (main == 0)
         return true;
@@ -2746,8 +2770,8 @@ static bool is_finished(const Names *jobs) {
 static bool may_end(bool others, bool coming) {
     static long long gone; /* the session of main that is gone, and since when this process knows */
     static double since;
-    Names jobs = names_in(jobs_folder());
-    long long main = chain_of(&jobs, "main").highest;
+    Jobs jobs = jobs_now();
+    long long main = highest(&jobs, "main");
     const char *reason, *status = main > 0 ? status_of(&jobs, "main", main, &reason) : "running";
     bool finished = strcmp(status, "finished") == 0, is_gone = !finished && strcmp(status, "running") != 0;
     if (!is_gone || gone != main) {
@@ -2850,8 +2874,8 @@ static void add_point(Point point) {
 }
 
 /* Sessions of main that `continues` joins count as one (4.6): the first of them. */
-static long long group_of(const Names *jobs, long long session) {
-    while (session > 0 && has(jobs, text("main.%lld.lock", session))) {
+static long long group_of(const Jobs *jobs, long long session) {
+    while (session > 0 && stands(jobs, LOCK, "main", session)) {
         const Json *continues = get(peek_lock("main", session), "continues");
         if (continues == NULL || continues->kind != J_TRUE)
             break;
@@ -2861,8 +2885,8 @@ static long long group_of(const Names *jobs, long long session) {
 }
 
 /* How many bytes of a session's log the lock of the next one counts (4.7). */
-static long long fence_of(const Names *jobs, const char *job, long long session, const char *log) {
-    if (!has(jobs, text("%s.%lld.lock", job, session + 1)))
+static long long fence_of(const Jobs *jobs, const char *job, long long session, const char *log) {
+    if (!stands(jobs, LOCK, job, session + 1))
         return LLONG_MAX;
     const Json *fence = get(peek_lock(job, session + 1), "fence");
     return fence == NULL || fence->kind != J_OBJECT ? LLONG_MAX : get_whole(fence, log, 0);
@@ -2960,21 +2984,19 @@ static bool is_source(const char *name, Source *source) {
 }
 
 /* Reads the complete lines of a log that count, and adds the numbers of those that were skipped. */
-static void read_log(const Names *jobs, const Source *source, Buffer *skipped) {
+static void read_log(const Jobs *jobs, const Source *source, Buffer *skipped) {
     const char *log = text("scalars/%s", source->name);
     long long limit = source->piece < 0 ? fence_of(jobs, source->job, source->session, log) : LLONG_MAX;
     long long group = strcmp(source->job, "main") == 0 ? group_of(jobs, source->session) : source->session, number = 0;
     Bytes all;
-    if (limit == 0 || !read_file(text("%s/%s", run, log), LLONG_MAX, &all))
+    if (limit == 0 || !read_file(text("%s/%s", run, log), 0, limit, true, &all))
         return;
-    size_t size = (long long)all.size > limit ? (size_t)limit : all.size, start = 0;
-    const char *nul = memchr(all.at, 0, size), *end;
+    size_t start = 0;
+    const char *end;
     bool any = false;
-    if (nul != NULL)
-        size = (size_t)(nul - all.at);
-    if (size >= 3 && memcmp(all.at, "\xEF\xBB\xBF", 3) == 0)
+    if (all.size >= 3 && memcmp(all.at, "\xEF\xBB\xBF", 3) == 0)
         start = 3;
-    for (; (end = memchr(all.at + start, '\n', size - start)) != NULL; start = (size_t)(end - all.at) + 1) {
+    for (; (end = memchr(all.at + start, '\n', all.size - start)) != NULL; start = (size_t)(end - all.at) + 1) {
         Bytes line = {all.at + start, (size_t)(end - all.at) - start};
         Arena before = scratch;
         size_t used = before.top->used;
@@ -2997,7 +3019,7 @@ static void read_log(const Names *jobs, const Source *source, Buffer *skipped) {
         add(skipped, "]");
 }
 
-static void read_outcomes(const Names *jobs) {
+static void read_outcomes(const Jobs *jobs) {
     Names evals = names_in(text("%s/evals", run));
     outcomes = take_room(&scratch, (evals.size + 1) * sizeof *outcomes);
     for (size_t i = 0; i < evals.size; i++) {
@@ -3288,17 +3310,17 @@ static Bytes all_entries(void) {
 
 /* One look; false: a session was opened meanwhile, whose fence may void what was read (8.4). */
 static bool read_run(Buffer *out) {
-    Names jobs, logs, again;
-    if (!list(run, &jobs))
+    Names logs;
+    if (!list(run, &logs))
         fail_at(run);
-    jobs = names_in(jobs_folder());
+    Jobs jobs = jobs_now(), again;
     Buffer all_jobs = {0}, skipped = {0};
     bool writable = true;
     for (size_t i = 0; i < jobs.size; i++) {
-        JobFile file = job_file(jobs.at[i]);
+        JobFile file = jobs.at[i];
         const Json *lock = file.kind == LOCK ? peek_lock(file.job, file.session) : NULL;
         writable = writable && (lock == NULL || refusal(lock) == NULL);
-        if (file.kind != LOCK || chain_of(&jobs, file.job).highest != file.session)
+        if (file.kind != LOCK || highest(&jobs, file.job) != file.session)
             continue;
         const char *reason, *status = status_of(&jobs, file.job, file.session, &reason);
         add(&all_jobs, "%s\"%s\":{\"session\":%lld", all_jobs.size > 0 ? "," : "", file.job, file.session);
@@ -3325,9 +3347,9 @@ static bool read_run(Buffer *out) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         add_bytes(out, parts[i].at, parts[i].size);
     add(out, ",\"finished\":%s}\n", unit == NULL ? "null" : is_finished(&jobs) ? "true" : "false");
-    again = names_in(jobs_folder());
+    again = jobs_now();
     for (size_t i = 0; i < again.size; i++)
-        if (ends_with(again.at[i], ".lock") && !has(&jobs, again.at[i]))
+        if (again.at[i].kind == LOCK && !stands(&jobs, LOCK, again.at[i].job, again.at[i].session))
             return false;
     return true;
 }
@@ -3386,20 +3408,20 @@ static void command_open(const Fields *fields) {
         answer("refused\tthere is no such run");
         return;
     }
-    Names jobs = names_in(jobs_folder());
+    Jobs jobs = jobs_now();
     const Json *last = main_lock(&jobs);
     for (size_t i = 0; i < jobs.size; i++) {
-        JobFile file = job_file(jobs.at[i]);
+        JobFile file = jobs.at[i];
         if (file.kind == LOCK && peek_lock(file.job, file.session) != NULL && refusal(peek_lock(file.job, file.session)) != NULL) {
-            answer("refused\t%s: %s", jobs.at[i], refusal(peek_lock(file.job, file.session)));
+            answer("refused\t%s: %s", file.name, refusal(peek_lock(file.job, file.session)));
             return;
         }
     }
-    if (!is_main_job && chain_of(&jobs, "main").highest == 0) {
+    if (!is_main_job && highest(&jobs, "main") == 0) {
         answer("refused\tmain was not opened yet");
         return;
     }
-    if (is_main_job && chain_of(&jobs, "main").highest == 0) { /* only now may folders be made (4.1) */
+    if (is_main_job && highest(&jobs, "main") == 0) { /* only now may folders be made (4.1) */
         static const char *const folders[] = {"jobs", "scalars", "evals", "files", "queue", "meta", "claimed", "retry", "failed", "trash", "best"};
         for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
             make_folders(".", text("%s/%s", run, folders[i]));
@@ -3425,18 +3447,18 @@ static void command_open(const Fields *fields) {
     Watch watch = {.session = 0};
     for (;;) {
         double started = now(), ended;
-        if (!list(jobs_folder(), &jobs))
+        if (!list_jobs(&jobs))
             fail_at(jobs_folder());
         ended = now();
-        Chain chain = chain_of(&jobs, job);
-        if (chain.closed) {
-            me.session = chain.highest + 1;
+        long long predecessor = highest(&jobs, job);
+        if (predecessor == 0 || is_closed(&jobs, job, predecessor)) {
+            me.session = predecessor + 1;
             Bytes fence = bytes("null");
-            if (chain.highest > 0) {
-                read_lock(job, chain.highest);
-                fence = fence_over(chain.highest);
+            if (predecessor > 0) {
+                read_lock(job, predecessor);
+                fence = fence_over(predecessor);
             }
-            int ours = open_session(chain.highest + 1, fence, false, timeout_text);
+            int ours = open_session(me.session, fence, false, timeout_text);
             if (ours < 0)
                 fail_at(jobs_folder());
             if (ours == 1)
@@ -3445,7 +3467,7 @@ static void command_open(const Fields *fields) {
             continue;
         }
         Verdict verdict;
-        know(&watch, job, chain.highest);
+        know(&watch, job, predecessor);
         if (close_if_over(&watch, started, ended, &jobs, &verdict))
             continue;
         if (verdict == ALIVE) {
@@ -3576,10 +3598,10 @@ static bool take(void) {
             continue;
         }
         Facts facts = facts_of(claim.entry);
-        Names jobs = names_in(jobs_folder());
+        Jobs jobs = jobs_now();
         facts.has_step = facts.has_step || last_step(&jobs, &facts.step);
         if (handed_over == NULL) { /* the claimant alone knows (5.9) */
-            facts.main_session = chain_of(&jobs, "main").highest;
+            facts.main_session = highest(&jobs, "main");
             facts.has_main = facts.main_session > 0;
         }
         if (!facts.has_order)
@@ -3651,7 +3673,7 @@ static void command_outcome(const Fields *fields) {
         outcome.state = FAILED_ATTEMPT;
         outcome.reason = "changed";
     }
-    Names jobs = names_in(jobs_folder());
+    Jobs jobs = jobs_now();
     long long step;
     if (outcome.facts.has_step && last_step(&jobs, &step))
         outcome.lag = step > outcome.facts.step ? step - outcome.facts.step : 0;
