@@ -13,6 +13,7 @@ TIERS = {
     "cli": "unit",
     "adapters": "multiprocess",
     "seed": "multiprocess",
+    "fuzz": "property",
     "models": "property",
     "crash": "crash",
     "interleaving": "interleaving",

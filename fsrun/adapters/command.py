@@ -22,6 +22,7 @@ import orjson
 
 from fsrun.adapters import child
 from fsrun.adapters.evaluation import EvaluationError, Request, Result, SkipEvaluation, result_of
+from fsrun.core import codec
 from fsrun.core.codec import WORDS
 from fsrun.core.errors import UsageError
 
@@ -125,10 +126,12 @@ def _read_out(path: str) -> Result:
             data = file.read(_MAX_OUT + 1)
     except FileNotFoundError:
         raise EvaluationError("the command wrote nothing to {out}") from None
+    except OSError as error:
+        raise EvaluationError(f"what the command wrote to {{out}} cannot be read: {error.strerror}") from None
     if len(data) > _MAX_OUT:
         raise EvaluationError(f"the command wrote more than {_MAX_OUT >> 20} MiB to {{out}}")
     try:
-        value = orjson.loads(data)
+        value = codec.loads(data)
     except orjson.JSONDecodeError as error:
         raise EvaluationError(f"what the command wrote to {{out}} is no JSON: {error}") from None
     if isinstance(value, dict) and set(value) == {"skip"}:

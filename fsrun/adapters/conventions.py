@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from fsrun.adapters.graders.letters import LETTERS, Ambiguous, letter_of
+from fsrun.core import codec
 
 INPUT_KEYS = ("prompt", "messages", "problem", "question", "question_stem", "input", "query", "instruction", "ctx")
 LABEL_KEYS = ("label", "answer", "ground_truth", "reward_model.ground_truth", "target", "final_answer", "solution")
@@ -229,7 +230,7 @@ def _tools(value: Any) -> list[dict[str, Any]] | None:
     """The tools of a row; none where the list is empty: templates ask whether there are any."""
     if isinstance(value, str) and value.strip():
         try:
-            value = orjson.loads(value)
+            value = codec.loads(value.encode("utf-8", "surrogatepass"))
         except orjson.JSONDecodeError as error:
             raise DataError(f"'tools' is no JSON: {error}") from None
     if not value:

@@ -20,6 +20,7 @@ from fsrun.adapters.conventions import DataError
 from fsrun.adapters.evaluation import EvaluationError
 from fsrun.adapters.graders import NAMES
 from fsrun.adapters.plan import SetPlan
+from fsrun.core import codec
 from fsrun.core.errors import UsageError
 
 MAX_BYTES = 2 << 30
@@ -159,7 +160,7 @@ def _lines(path: str) -> Iterator[tuple[str, Any]]:
             if not text.strip():
                 continue
             try:
-                yield f"line {number}", orjson.loads(text)
+                yield f"line {number}", codec.loads(text)
             except orjson.JSONDecodeError as error:
                 raise DataError(f"{path}: line {number}: no JSON: {error.msg}") from None
 
@@ -168,7 +169,7 @@ def _array(path: str) -> Iterator[tuple[str, Any]]:
     with open(path, "rb") as file:
         data = file.read()
     try:
-        rows = orjson.loads(data)
+        rows = codec.loads(data)
     except orjson.JSONDecodeError as error:
         raise DataError(f"{path}: line {error.lineno}: no JSON: {error.msg}") from None
     for number, row in enumerate(rows, 1):
@@ -196,7 +197,7 @@ def _parquet(path: str) -> Iterator[tuple[str, Any]]:
                 for row in batch.to_pylist():
                     number += 1
                     yield f"row {number}", row
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:  # text that is no UTF-8 is none of Arrow's
             raise DataError(f"{path}: after row {number}: cannot be read as Parquet: {error}") from None
 
 

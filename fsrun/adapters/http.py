@@ -23,6 +23,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from fsrun.core import codec
 from fsrun.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Reply:
     def json(self) -> Any:
         """The body as JSON; raises ``CallError`` of kind ``nonsense``."""
         try:
-            return orjson.loads(self.body)
+            return codec.loads(self.body)
         except orjson.JSONDecodeError:
             raise CallError("nonsense", self.url, f"no JSON: {_quoted(self.body)}") from None
 
@@ -405,7 +406,7 @@ def _failure(url: str, error: Exception, seconds: float) -> CallError:
 def _message(body: bytes) -> str:
     """What the server says of an error: the message within its JSON, or the start of the text."""
     try:
-        value = orjson.loads(body)
+        value = codec.loads(body)
     except orjson.JSONDecodeError:
         return _quoted(body)
     for name in ("error", "message", "detail"):

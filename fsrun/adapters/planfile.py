@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from fsrun.adapters.settings import SetSource, read_settings, unknown
+from fsrun.adapters.settings import SetSource, quoted, read_settings, unknown
 from fsrun.core.errors import UsageError
 
 _MAX_BYTES = 1 << 20
@@ -28,6 +28,13 @@ _MAX_BYTES = 1 << 20
 
 def read(path: str) -> list[SetSource]:
     """Read the sets of a file; ``UsageError`` names file, line or set, and key."""
+    try:
+        return _read(path)
+    except (ValueError, OverflowError) as error:  # numbers of some thousand digits, which Python writes as no text
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _read(path: str) -> list[SetSource]:
     top = _load(path)
     for key in top:
         if key not in ("defaults", "sets"):
@@ -48,7 +55,9 @@ def _set(item: object, number: int, file: str, folder: str, defaults: Mapping[st
     where = f"{file}: set {number if name is None else name}"
     for key, value in (("name", name), ("path", path)):
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise UsageError(f"{where}: it needs a {key}" if value is None else f"{where}: {key} is {value!r}, no text")
+            raise UsageError(
+                f"{where}: it needs a {key}" if value is None else f"{where}: {key} is {quoted(value)}, no text"
+            )
     settings = read_settings(_placed(said, folder), where)
     return SetSource(str(name), os.path.join(folder, os.path.expanduser(str(path))), settings, where, defaults)
 
@@ -69,7 +78,7 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UsageError(f"{where}: it is no mapping of settings, but {value!r}"[:200])
+        raise UsageError(f"{where}: it is no mapping of settings, but {quoted(value)}"[:200])
     return {str(key): inner for key, inner in value.items()}
 
 
@@ -108,4 +117,6 @@ def _load(path: str) -> Mapping[str, Any]:
         raise UsageError(f"{path}: {where}no YAML: {getattr(error, 'problem', None) or error}") from None
     except RecursionError:
         raise UsageError(f"{path}: nested too deeply") from None
+    except Exception as error:  # noqa: BLE001 - what Python's types make of a wrong date or number
+        raise UsageError(f"{path}: no YAML: {error}") from None
     return _mapping(top, path)

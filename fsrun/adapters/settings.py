@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from fsrun.adapters.plan import SetPlan
 from fsrun.core.errors import UsageError
 from fsrun.core.values import check_tag
+from fsrun.disk.fs import require_file
 
 RESERVED = ("lag_steps", "duration_s", "pause_s")
 """Names of ``eval/...`` points that are no set's."""
@@ -41,8 +43,11 @@ class Refused(ValueError):
 
 def _whole(least: int) -> Callable[[object], int]:
     def read(value: object) -> int:
-        if isinstance(value, str) and value.strip().lstrip("-").isdigit():
-            value = int(value)
+        if isinstance(value, str):
+            try:
+                value = int(value)
+            except ValueError:
+                pass
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise Refused(f"a whole number of {least} or more")
         return value
@@ -93,10 +98,33 @@ def _template(value: object) -> str:
     if text == "none" or "{" in text or "\n" in text:
         return text
     try:
-        with open(os.path.expanduser(text), encoding="utf-8") as file:
+        with open(os.path.expanduser(text), encoding="utf-8", opener=_open_file) as file:
             return file.read()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise Refused(f"none, the text of a Jinja template or a file that holds one ({error})") from None
+
+
+def _open_file(path: str, flags: int) -> int:
+    """Open a file: no pipe, which may hold everything up."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    try:
+        require_file(descriptor, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def quoted(value: object) -> str:
+    """A value of a file as text for a message: short, whatever refers to itself or to much of it again and again."""
+    try:
+        return _QUOTES.repr(value)
+    except ValueError:  # an integer of some thousand digits
+        return f"a {type(value).__name__}"
+
+
+_QUOTES = reprlib.Repr()
+_QUOTES.maxstring = _QUOTES.maxother = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +170,7 @@ def read_settings(given: Mapping[str, Any], where: str) -> dict[str, Any]:
         try:
             read = setting.read(value)
         except Refused as error:
-            raise UsageError(f"{where}: {name} is {value!r}; it is {error}") from None
+            raise UsageError(f"{where}: {name} is {quoted(value)}; it is {error}") from None
         if found.setdefault(setting.field, read) != read:
             raise UsageError(f"{where}: {name} is said twice, under two names")
     return found

@@ -100,7 +100,8 @@ class Engine:
         loads = (await self._get("/v1/loads?include=core", None)).mapping().get("loads")
         if not isinstance(loads, list):
             raise CallError("nonsense", f"{self.url}/v1/loads", "without loads")
-        used = _sum(loads, "num_used_tokens") if any("num_used_tokens" in row for row in loads) else None
+        told = any("num_used_tokens" in row for row in loads if isinstance(row, Mapping))
+        used = _sum(loads, "num_used_tokens") if told else None
         return Load(_sum(loads, "num_running_reqs"), _sum(loads, "num_waiting_reqs"), used)
 
     async def flush_cache(self, wait: float = 0.0) -> None:

@@ -112,9 +112,10 @@ def _cores(quota: int | None, period: int | None) -> float | None:
 
 def _number(text: str | None) -> int | None:
     try:
-        return int(text or "")
+        number = int(text or "")
     except ValueError:
         return None
+    return number if abs(number) < 1 << 64 else None
 
 
 def _named(text: str | None, name: str) -> int | None:

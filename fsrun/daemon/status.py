@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from fsrun.core import codec
 from fsrun.disk import locks
 
 _LOCK, _STATUS = ".lock", ".status.json"
@@ -83,8 +84,8 @@ def _read(folder: str, root: str | None) -> Iterator[tuple[str, dict[str, Any]]]
         if not name.endswith(_STATUS):
             continue
         try:
-            with open(f"{folder}/{name}", encoding="utf-8") as file:
-                facts = json.load(file)
+            with open(f"{folder}/{name}", "rb") as file:
+                facts = codec.loads(file.read(codec.MAX_RECORD))
         except (OSError, ValueError):
             continue
         if isinstance(facts, dict) and root in (None, facts.get("root"), facts.get("given")):

@@ -130,7 +130,10 @@ class FileSystem(Protocol):
 
 
 class _stale_is_missing:
-    """ESTALE becomes ENOENT. No generator: this stands around every operation, and a listing of all runs makes many."""
+    """ESTALE becomes ENOENT, and so does a path that no file can have (a NUL, half of a surrogate pair).
+
+    No generator: this stands around every operation, and a listing of all runs makes many.
+    """
 
     __slots__ = ("_path",)
 
@@ -143,6 +146,8 @@ class _stale_is_missing:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and error.errno == errno.ESTALE:
             raise FileNotFoundError(errno.ENOENT, "stale handle, read as missing", self._path) from error
+        if isinstance(error, ValueError):
+            raise FileNotFoundError(errno.ENOENT, "no file can have this name", self._path) from error
 
 
 def _revalidate(folder: str) -> None:

@@ -341,5 +341,5 @@ def _first_line(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.readline(4096).strip()
-    except OSError:
+    except (OSError, ValueError):  # a NUL in what a file of the repository names
         return ""

@@ -95,3 +95,10 @@ def test_a_limit_without_readable_use_stands_alone() -> None:
 def test_use_is_never_negative() -> None:
     files = {"memory.max": "10", "memory.current": "3", "memory.stat": "inactive_file 9"}
     assert usage("0::/", files).memory == 0
+
+
+def test_numbers_past_any_machine_are_none() -> None:
+    huge = "1" + "0" * 400
+    assert usage("0::/x", {"x/cpu.max": f"{huge} 1", "x/memory.max": huge}) == Usage()
+    files = {"x/cpu.max": "100000 100000", "x/cpu.stat": f"usage_usec {huge}"}
+    assert usage("0::/x", files) == Usage(cpu_limit=1.0)

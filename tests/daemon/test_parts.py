@@ -331,3 +331,9 @@ def test_a_root_that_is_missing_or_taken_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HeldError):
         Service(str(tmp_path), print, environ=environ).serve()
     lock.release()
+
+
+def test_a_status_that_nests_without_end_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a.status.json").write_text("[" * 100_000)
+    (tmp_path / "b.status.json").write_text('{"root": "/r", "pid": 0}')
+    assert [facts["root"] for facts in read_all(str(tmp_path))] == ["/r"]

@@ -78,3 +78,11 @@ def test_of_a_file_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 40)
     assert FS.read(str(path), 1 << 39, 100_000) == b"\0" * 100_000
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_name_that_no_file_can_have_is_not_there(tmp_path: Path, name: str) -> None:
+    path = f"{tmp_path}/{name}"
+    for call in (FS.read, FS.stat, FS.open, FS.names, FS.scan, FS.unlink, FS.mkdir, FS.append):
+        with pytest.raises(FileNotFoundError):
+            call(path)

@@ -22,6 +22,8 @@ from tests.support import build
 DEEP = 100_000
 BIG = 1 << 30
 """Bytes of a file that has a size and no blocks."""
+_SPARSE = 80 << 20
+"""The same, as it befalls any file: more than a record may have."""
 
 TEXTS: tuple[bytes, ...] = (
     b"",
@@ -244,7 +246,7 @@ def _replace(path: Path, how: str, run: Path) -> None:
             path.symlink_to("/dev/zero")
         case "sparse":
             with path.open("wb") as file:
-                file.truncate(BIG)
+                file.truncate(_SPARSE)
         case "socket":
             _bind(path)
 

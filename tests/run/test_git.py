@@ -380,3 +380,8 @@ def test_git_goes_when_the_training_is_killed(repo: Path, tmp_path: Path, monkey
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         until(lambda: not is_there(tmp_path / "self"))
+
+
+def test_a_head_that_names_no_file_has_no_commit(tmp_path: Path) -> None:
+    (tmp_path / "HEAD").write_bytes(b"ref: refs/heads/a\0b\n")
+    assert git.read_head(str(tmp_path))["commit"] is None
