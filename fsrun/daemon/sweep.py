@@ -202,7 +202,7 @@ class Sweeper:
         self._left = left
 
     def hint(self, folder: str, name: str) -> None:
-        """This host changed ``folder``: ``name`` is new there. Never truth: it is looked at."""
+        """This host changed ``folder``: ``name`` is new there (empty: one went). Never truth: it is looked at."""
         root = self._keeper.root
         below = folder.removeprefix(root).strip("/")
         parts = below.split("/") if below else []
@@ -214,7 +214,7 @@ class Sweeper:
         elif not parts:
             self._new_top(f"{root}/{name}")
         elif parts[-1] == layout.JOBS:
-            if name.endswith((".lock", ".end")) or ".taken." in name:
+            if not name or name.endswith((".lock", ".end")) or ".taken." in name:
                 self._keeper.call(folder[: -len(layout.JOBS) - 1])
         elif len(parts) == 1:
             self._keeper.call(f"{folder}/{name}")
@@ -229,7 +229,9 @@ class Sweeper:
                     self._keeper.call(f"{path}/{name}")
 
     def _watch_jobs(self, run: Watched) -> None:
-        self._watch(f"{run.path}/{layout.JOBS}")
+        """Watch for removals alone: a put-if-absent ends with one, and a close; a beat, each few seconds, is none."""
+        if self._hints is not None:
+            self._hints.watch(f"{run.path}/{layout.JOBS}", removals=True)
 
     def _watch(self, folder: str) -> None:
         if self._hints is not None:

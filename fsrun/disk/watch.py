@@ -20,12 +20,16 @@ MAX_FOLDERS = 64
 
 
 class FolderHints:
-    """Watches some folders, not what is below them; calls ``on_change(folder, name)`` from a thread of its own."""
+    """Watches some folders, not what is below them; calls ``on_change(folder, name)`` from a thread of its own.
+
+    ``name`` is new there; it is empty where the folder is watched for removals alone, and one happened.
+    """
 
     def __init__(self, on_change: Callable[[str, str], None], on_note: Callable[[str], None]) -> None:
         self._on_change = on_change
         self._on_note = on_note
-        self._watches: dict[str, Any] = {}
+        self._watches: dict[str, tuple[Any, bool]] = {}
+        """By folder: watchdog's watch, and whether it is for removals alone."""
         self._observer: Any = None
         self._broken = False
         self._seen: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
@@ -42,17 +46,23 @@ class FolderHints:
             self._give_up(f"no hints of changes ({error}): new runs are found by markers and sweeps")
         return not self._broken
 
-    def watch(self, folder: str) -> bool:
-        """Watch a folder; False where that cannot be: it is looked at less often then."""
+    def watch(self, folder: str, *, removals: bool = False) -> bool:
+        """Watch a folder; False where that cannot be: it is looked at less often then.
+
+        ``removals``: for these alone, so that a name which is renamed all the time costs nothing.
+        """
         if self._broken or self._observer is None:
             return False
         if folder in self._watches:
-            return True
+            if self._watches[folder][1] == removals:
+                return True
+            self.forget(folder)
         if len(self._watches) >= MAX_FOLDERS:
             return False
         try:
-            handler, events = _handler(self._changed)
-            self._watches[folder] = self._observer.schedule(handler, folder, recursive=False, event_filter=events)
+            handler, events = _handler(self._changed, removals)
+            watch = self._observer.schedule(handler, folder, recursive=False, event_filter=events)
+            self._watches[folder] = watch, removals
         except FileNotFoundError:
             return False
         except Exception as error:  # noqa: BLE001 - see start
@@ -64,10 +74,10 @@ class FolderHints:
 
     def forget(self, folder: str) -> None:
         """Watch a folder no longer."""
-        watch = self._watches.pop(folder, None)
-        if watch is not None:
+        watched = self._watches.pop(folder, None)
+        if watched is not None:
             try:
-                self._observer.unschedule(watch)
+                self._observer.unschedule(watched[0])
             except Exception:  # noqa: BLE001 - its folder may be gone, and the watch with it
                 return
 
@@ -90,12 +100,13 @@ class FolderHints:
             self._on_change(*self._seen.get())
 
 
-def _handler(changed: Callable[[str], None]) -> tuple[Any, list[type[FileSystemEvent]]]:
-    """What takes the events of new names, and the kinds of these: the others would cost a thread's turn each."""
+def _handler(changed: Callable[[str], None], removals: bool) -> tuple[Any, list[type[FileSystemEvent]]]:
+    """What takes the events, and the kinds of these: the others would cost a thread's turn each."""
     from watchdog.events import (
         DirCreatedEvent,
         DirMovedEvent,
         FileCreatedEvent,
+        FileDeletedEvent,
         FileMovedEvent,
         FileSystemEventHandler,
     )
@@ -107,4 +118,9 @@ def _handler(changed: Callable[[str], None]) -> tuple[Any, list[type[FileSystemE
         def on_moved(self, event: FileSystemEvent) -> None:
             changed(os.fsdecode(event.dest_path))
 
-    return Handler(), [FileCreatedEvent, DirCreatedEvent, FileMovedEvent, DirMovedEvent]
+        def on_deleted(self, event: FileSystemEvent) -> None:
+            changed(f"{os.path.dirname(os.fsdecode(event.src_path))}/")
+
+    # Not creations where removals are wanted: watchdog has the system tell of every rename with them.
+    new: list[type[FileSystemEvent]] = [FileCreatedEvent, DirCreatedEvent, FileMovedEvent, DirMovedEvent]
+    return Handler(), [FileDeletedEvent] if removals else new

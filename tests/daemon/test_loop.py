@@ -256,7 +256,7 @@ def test_a_hint_finds_a_new_run_and_a_new_session_at_once(daemon: HandDaemon) ->
     daemon.live(0.0)
     assert daemon.keeper.live == 0
     daemon.live(10.0)
-    Job(job.run, "main", 2)
+    job = Job(job.run, "main", 2)
     for name in ("main.2.aaaaaaaa.beat.1", "eval.json", ".tmp-main.1-ab"):
         daemon.sweeper.hint(f"{root}/p/r/jobs", name)
     daemon.live(0.0)
@@ -264,6 +264,10 @@ def test_a_hint_finds_a_new_run_and_a_new_session_at_once(daemon: HandDaemon) ->
     daemon.sweeper.hint(f"{root}/p/r/jobs", "main.2.lock")
     daemon.live(0.0)
     assert daemon.keeper.live == 1
+    job.end()
+    daemon.sweeper.hint(f"{root}/p/r/jobs", "")  # something went there
+    daemon.live(0.0)
+    assert daemon.keeper.live == 0
     daemon.sweeper.hint(root, "deep")
     daemon.sweeper.hint(f"{root}/p/r/scalars", "main.1.jsonl")
     daemon.live(1.0)
