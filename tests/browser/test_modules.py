@@ -127,6 +127,8 @@ def test_ten_thousand_rows_are_filtered_and_sorted_as_one_types(page: Page) -> N
         ("number('-Infinity')", "−∞"),
         ("number(0)", "0"),
         ("number(-1234567)", "−1,234,567"),
+        ("number(12345.678)", "12,345.7"),
+        ("number(-1329.4)", "−1,329"),
         ("number(0.000012345)", "1.23e−5"),
         ("number(0.123456)", "0.1235"),
         ("number('<b>')", "<b>"),

@@ -2,6 +2,7 @@
 
 export const NONE = "–";
 const UNITS = ["B", "KB", "MB", "GB", "TB", "PB"];
+const parts = new Intl.NumberFormat("en-US", { maximumFractionDigits: 6 });
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 /** A number in few characters; NaN and infinities by name. Anything else as it is. */
@@ -19,7 +20,8 @@ export function number(value, digits = 4) {
       .toExponential(Math.max(1, digits - 2))
       .replace("e+", "e")
       .replace("-", "−");
-  return String(Number(plain.toPrecision(size >= 1e4 ? digits + 2 : digits))).replace("-", "−");
+  const short = Number(plain.toPrecision(size >= 1e4 ? digits + 2 : digits));
+  return (size >= 1e3 ? parts.format(short) : String(short)).replace("-", "−");
 }
 
 /** An integer with separators. */

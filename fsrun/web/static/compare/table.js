@@ -5,8 +5,8 @@ import { count, duration, NONE, number, time } from "../format.js";
 import { toRun } from "../route.js";
 import { badge } from "../runs/chips.js";
 
-const SMALLER = /loss|error|perplexity|ppl|_ms$|_s$|\/(failed|truncated|stderr|ungraded|duration_s|lag_steps)$/;
-const LARGER = /acc|reward|score|f1|bleu|rouge|pass@|auc|recall|precision|^eval\/[^/]+$/;
+const SMALLER = /loss|error|perplexity|ppl|_ms$|(?<!per)_s$|\/(failed|truncated|stderr|ungraded|duration_s|lag_steps)$/;
+const LARGER = /_per_s$|acc|reward|score|f1|bleu|rouge|pass@|auc|recall|precision|^eval\/[^/]+$/;
 
 export function mount(container, { runs, store }) {
   const field = h("input", {

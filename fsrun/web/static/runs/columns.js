@@ -3,12 +3,12 @@
 import { age, count, duration, NONE, number, setting, time } from "../format.js";
 
 const PLAIN = {
-  name: { title: "Run", width: 264, text: (row) => row.title, value: (row) => row.order },
-  status: { title: "Status", width: 108, value: (row) => row.status },
-  jobs: { title: "Jobs", width: 190, value: (row) => row.jobs.length - 1 },
-  project: { title: "Project", width: 130, value: (row) => row.project },
+  name: { title: "Run", width: 244, text: (row) => row.title, value: (row) => row.order },
+  status: { title: "Status", width: 102, value: (row) => row.status },
+  jobs: { title: "Jobs", width: 146, value: (row) => row.jobs.length - 1 },
+  project: { title: "Project", width: 112, value: (row) => row.project },
   run: { title: "Folder", width: 190, value: (row) => row.run },
-  step: { title: "Step", width: 92, numeric: true, value: (row) => row.step, text: (row) => count(row.step) },
+  step: { title: "Step", width: 84, numeric: true, value: (row) => row.step, text: (row) => count(row.step) },
   age: {
     title: "Age",
     width: 76,
@@ -22,7 +22,7 @@ const PLAIN = {
   ended: { title: "Ended", width: 150, value: (row) => row.ended, text: (row) => time(row.ended) },
   best: {
     title: "Best",
-    width: 130,
+    width: 96,
     numeric: true,
     value: (row) => real(row.best?.score),
     text: (row) => number(row.best?.score),

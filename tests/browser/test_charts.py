@@ -1,0 +1,200 @@
+"""Charts as a person uses them: a part of the axis with its details, smoothing, logarithms, what has no number."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import build
+from support.browsing import Page, Viewer
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+LONG = 20_000
+MILLION = 1_000_000
+LINES = "() => [...document.querySelectorAll('.chart-label')].map((one) => one.textContent)"
+INKED = """(chart) => {
+  const canvas = document.querySelector(`.chart[data-chart="${chart}"] canvas`);
+  const {data} = canvas.getContext('2d').getImageData(0, 0, 30 * devicePixelRatio, canvas.height * 0.8);
+  return data.some((value, at) => at % 4 === 3 && value > 0);
+}"""
+"""Whether there is anything left of the axis on the left, where its marks stand."""
+
+
+@pytest.fixture(scope="module")
+def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory) -> Viewer:
+    root = tmp_path_factory.mktemp("charts") / "runs"
+    long = build.run(root, "long")
+    long.session("main", 1, build.lines(range(LONG), "counter"))
+    odd = build.run(root, "odd")
+    odd.lock("main", 1)
+    for step in range(300):
+        mixed = [0.0, -1.0, 10.0 ** (step % 5)][step % 3]
+        odd.log("main", 1, build.line(step, {"mixed": mixed, "below": -1.0 - step, "up/down": float(step % 2)}))
+        odd.log("main", 1, b'{"step":%d,"time":%d,"endless":"Infinity","none":"NaN"}\n' % (step, 1_764_447_005 + step))
+    odd.end("main", 1)
+    for at, rate in enumerate((0.1, 0.1, 0.5)):
+        run = build.run(root, f"rate-{at}")
+        view = {"config": {"rate": rate, "seed": at}}
+        run.session("main", 1, build.lines(range(100), "train/loss", scale=rate + at), **view)
+        run.write("run.json", {"protocol": "1.0", "name": f"run {at}", **view})
+    return viewer(root, "--no-daemon")
+
+
+def box_of(page: Page, chart: str) -> dict[str, float]:
+    """Where a chart is drawn, once it is."""
+    page.sees(f'.chart[data-chart="{chart}"] .u-over')
+    return dict(page.page.locator(f'.chart[data-chart="{chart}"] .u-over').bounding_box())
+
+
+def values(page: Page) -> list[str]:
+    return page.texts(".chart-value")
+
+
+def test_a_drag_loads_the_details_of_a_part_and_a_double_click_shows_all_again(
+    site: Viewer, visit: Callable[..., Page]
+) -> None:
+    page = visit(site, "#/run/speech/long/charts")
+    box = box_of(page, "counter")
+    mouse, middle = page.page.mouse, box["y"] + box["height"] / 2
+
+    def drag(begin: float, end: float) -> Any:
+        with page.page.expect_response(lambda answer: "/series" in answer.url and "from=" in answer.url) as found:
+            mouse.move(box["x"] + begin * box["width"], middle)
+            mouse.down()
+            mouse.move(box["x"] + (begin + end) / 2 * box["width"], middle)
+            mouse.move(box["x"] + end * box["width"], middle)
+            mouse.up()
+        return found.value.json()["series"][0]
+
+    part = drag(0.60, 0.62)
+    assert not part["reduced"]
+    assert 200 < len(part["x"]) < 800
+    first, last = part["x"][0], part["x"][-1]
+    assert part["x"] == list(range(int(first), int(last) + 1))
+    assert 0.58 * LONG < first < last < 0.64 * LONG
+    page.sees(".charts-zoom", "–")
+    mouse.move(box["x"] + box["width"] / 2, middle)
+    page.until("() => /^([\\d,]+) @ \\1$/.test(document.querySelector('.chart-value').textContent)")
+    page.picture("chart-zoom")
+    again = drag(0.4, 0.6)
+    assert first <= again["x"][0] < again["x"][-1] <= last
+    mouse.dblclick(box["x"] + box["width"] / 2, middle)
+    page.page.locator(".charts-zoom").wait_for(state="hidden")
+    drag(0.1, 0.2)
+    page.page.keyboard.press("0")
+    page.page.locator(".charts-zoom").wait_for(state="hidden")
+
+
+def test_a_finger_marks_a_part_sideways(site: Viewer, visit: Callable[..., Page]) -> None:
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    page = visit(site, "#/run/speech/long/charts", **phone)
+    box = box_of(page, "counter")
+    hand = page.context.new_cdp_session(page.page)
+
+    def touch(kind: str, *at: float) -> None:
+        points = [{"x": box["x"] + at[0] * box["width"], "y": box["y"] + box["height"] / 2}] if at else []
+        hand.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    with page.page.expect_response(lambda answer: "/series" in answer.url and "from=" in answer.url) as found:
+        touch("touchStart", 0.5)
+        for share in (0.52, 0.55, 0.58, 0.6):
+            touch("touchMove", share)
+        touch("touchEnd")
+    xs = found.value.json()["series"][0]["x"]
+    assert 0.45 * LONG < xs[0] < xs[-1] < 0.65 * LONG
+    page.sees(".charts-zoom", "–").click()
+    page.page.locator(".charts-zoom").wait_for(state="hidden")
+
+
+def test_smoothing_takes_the_middle_and_stays_chosen(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/run/speech/odd/charts?tag=up/down")
+    box_of(page, "up/down")
+    page.until("() => document.querySelector('.chart-value').textContent === '1'")
+    slider = page.page.get_by_label("Smoothing")
+    for _ in range(6):
+        slider.press("ArrowRight")
+    page.until("() => document.querySelector('.charts-weight').textContent === '0.99'")
+    page.until("() => Math.abs(document.querySelector('.chart-value').textContent - 0.5) < 0.01")
+    page.picture("chart-smooth")
+    page.page.reload()
+    page.until("() => document.querySelector('.charts-weight')?.textContent === '0.99'")
+    for _ in range(6):
+        page.page.keyboard.press("-")
+    page.until("() => document.querySelector('.chart-value')?.textContent === '1'")
+
+
+def test_logarithmic_axes_leave_out_zeros_and_negatives_and_say_where_nothing_is_left(
+    site: Viewer, visit: Callable[..., Page]
+) -> None:
+    page = visit(site, "#/run/speech/odd/charts?tag=mixed|below")
+    box_of(page, "mixed")
+    page.page.get_by_label("log y").check()
+    page.page.get_by_label("log x").check()
+    below = page.sees('.chart[data-chart="below"] .chart-state', "Nothing here that this axis can show")
+    assert below.is_visible()
+    page.until("() => document.querySelector('.chart[data-chart=mixed] .chart-value').textContent === '10,000'")
+    assert page.page.locator('.chart[data-chart="mixed"] .chart-state').is_hidden()
+    assert page.page.evaluate(INKED, "mixed")
+    page.picture("chart-log")
+    page.page.get_by_label("log y").uncheck()
+    below.wait_for(state="hidden")
+
+
+@pytest.mark.parametrize("tag", ["endless", "none"])
+def test_a_series_without_a_finite_number_has_an_axis_and_words(
+    site: Viewer, visit: Callable[..., Page], tag: str
+) -> None:
+    page = visit(site, f"#/run/speech/odd/charts?tag=^{tag}$")
+    page.sees(f'.chart[data-chart="{tag}"] .chart-state', "Only NaN and infinities were logged")
+    box_of(page, tag)
+    assert page.page.evaluate(INKED, tag)
+    page.picture(f"chart-{tag}")
+
+
+def test_runs_lie_over_each_other_or_as_the_mean_by_a_setting(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/compare?runs=speech%2Frate-0,speech%2Frate-1,speech%2Frate-2")
+    page.until(f"() => ({LINES})().length === 3")
+    assert page.page.evaluate(LINES) == ["rate-0", "rate-1", "rate-2"]
+    shown = page.page.get_by_label("Runs one by one, or their mean")
+    page.until("() => document.querySelector('[aria-label^=\"Runs one by one\"]').options.length > 2")
+    shown.select_option("by:rate")
+    page.until(f"() => ({LINES})().length === 2")
+    assert page.page.evaluate(LINES) == ["rate = 0.1 (2)", "rate = 0.5 (1)"]
+    assert [float(value.replace(",", "")) for value in values(page)] == pytest.approx([99 * 0.6, 99 * 2.5], rel=1e-3)
+    page.picture("compare-mean")
+    shown.select_option("all")
+    page.until(f"() => JSON.stringify(({LINES})()) === '[\"all runs (3)\"]'")
+    page.page.get_by_label("Leave out rate-2").click()
+    page.until(f'() => JSON.stringify(({LINES})()) === \'["rate-0","rate-1"]\'')
+
+
+def test_a_million_points_are_drawn_with_their_spike(
+    viewer: Callable[..., Viewer], visit: Callable[..., Page], tmp_path: Path
+) -> None:
+    root = tmp_path / "runs"
+    run = build.run(root)
+    run.lock("main", 1)
+    log = b"".join(b'{"step":%d,"time":%d.5,"loss":%d}\n' % (n, 1_764_447_005 + n, n % 7) for n in range(MILLION))
+    run.log("main", 1, log.replace(b'"step":777777,', b'"step":777777,"spike":1,'))
+    run.log("main", 1, build.line(MILLION, loss=1000.0), build.line(MILLION + 1, loss=3.0))
+    site = viewer(root, "--no-daemon")
+    page = visit(site)
+    page.sees(".grid-row[data-key]")
+    began = time.monotonic()
+    page.page.evaluate("() => { location.hash = '#/run/speech/big/charts?tag=loss' }")
+    with page.page.expect_response(lambda answer: "/series" in answer.url) as found:
+        page.sees('.chart[data-chart="loss"] canvas')
+    print(f"a million points are drawn after {time.monotonic() - began:.2f} s")
+    (series,) = found.value.json()["series"]
+    assert series["count"] == MILLION + 2
+    assert len(series["x"]) < 10_000
+    assert max(series["y"]) == 1000.0
+    assert json.dumps(series["x"]) == json.dumps(sorted(series["x"]))
+    assert re.fullmatch(r"3", values(page)[0])
+    page.picture("chart-million")
