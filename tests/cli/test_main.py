@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -171,3 +172,55 @@ def test_a_full_disk_at_the_output_is_one_line_and_exit_code_1(tmp_path: Path) -
         assert process.wait(60) == 1
     assert errors.count(b"\n") == 1
     assert b"No space left" in errors
+
+
+OWN = """
+import atexit, ctypes, os, sys, threading, time
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(libc.abort, None, None)  # as a native library whose threads outlive what they need
+atexit.register(lambda: print("after all", file=sys.stderr))
+def late():
+    time.sleep(0.2)
+    print("a thread's last words", file=sys.stderr)
+threading.Thread(target=late).start()
+from fsrun.cli import main
+main()
+"""
+
+
+def own(root: Path, *arguments: object, **more: object) -> subprocess.CompletedProcess[bytes]:
+    """A real process whose native libraries would abort at its end."""
+    command = [sys.executable, "-c", OWN, *map(str, arguments)]
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+    return subprocess.run(command, env=environment(root), cwd=ROOT, timeout=120, **settings)  # type: ignore[call-overload, no-any-return]
+
+
+def test_no_native_library_can_spoil_the_end_of_a_command_that_has_said_all(tmp_path: Path) -> None:
+    good, bad = build.run(tmp_path, "good"), build.run(tmp_path, "bad")
+    for run in (good, bad):
+        run.session("main", 1, build.lines(range(1000)))
+    for _ in range(200):
+        bad.log("main", 1, b"oops\n")
+    for name, code in (("good", 0), ("bad", 5), ("none", 4)):
+        process = own(tmp_path, "check", name)
+        assert process.returncode == code, process.stderr
+        assert process.stdout.decode() == fsrun("check", name, root=tmp_path).stdout
+        last = process.stderr.decode().splitlines()
+        assert last[-1] == "after all"
+        assert "a thread's last words" in last
+    shown = own(tmp_path, "export", "good", "-o", "-", "--format", "csv")
+    assert (shown.returncode, shown.stdout.count(b"\n")) == (0, 1001)
+
+
+def test_a_closed_pipe_ends_a_command_that_loaded_arrow_as_sigpipe_would(tmp_path: Path) -> None:
+    run = build.run(tmp_path)
+    run.session("main", 1)
+    for _ in range(50):
+        run.log("main", 1, b"oops\n")
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        process = own(tmp_path, "check", "big", stdout=write)
+    finally:
+        os.close(write)
+    assert (process.returncode, process.stderr) == (128 + signal.SIGPIPE, b"a thread's last words\nafter all\n")
