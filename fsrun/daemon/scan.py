@@ -214,7 +214,7 @@ def _adopted(picture: Picture, claims: tuple[Claim, ...]) -> frozenset[tuple[str
         chain = picture.chains.get(job)
         if chain is None or not picture.is_closed(job, session):
             continue
-        for later in range(session + 1, chain.highest + 1):
+        for later in sorted(number for number in chain.locks if number > session):
             if (job, later) not in picture.locks and (lock := steps.read_lock(picture.store, job, later)) is not None:
                 picture.locks[job, later] = lock
         if not picture.is_over(job, session):

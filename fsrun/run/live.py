@@ -246,7 +246,7 @@ class LiveRun:
             end, _ = read_end(self.fs, self.path, ids.MAIN, chain.highest)
             status = str(end.get("status", "crashed"))
         step = None
-        for number in range(chain.highest, 0, -1):
+        for number in sorted(chain.locks, reverse=True):
             step = last_logged_step(self.fs, self.path, ids.MAIN, number)
             if step is not None:
                 break

@@ -158,3 +158,23 @@ def test_a_record_of_a_size_that_is_none_costs_no_memory(root: Path, runs: tuple
             fsrun.open(run).scalars()
             inspect_run(FS, str(run), now_ns=10**18)
         assert name in {finding.file for finding in found}
+
+
+@pytest.mark.parametrize("number", [10**18 - 1, 2**31])
+def test_numbers_of_18_digits_in_names_are_never_counted_up_to(
+    root: Path, runs: tuple[Path, Path], number: int
+) -> None:
+    with copy_of(runs[1], root) as run:
+        lock = (run / "jobs" / "main.2.lock").read_bytes()
+        for job in ("main", "eval"):
+            (run / "jobs" / f"{job}.{number}.lock").write_bytes(lock)
+            (run / "jobs" / f"{job}.{number - 1}.end").write_bytes(b"{}\n")
+            (run / "scalars" / f"{job}.{number}.jsonl").write_bytes(b'{"step": 1, "x": 1}\n')
+        (run / "scalars" / f"main.1.s{number}.jsonl").write_bytes(b'{"step": 1, "x": 1}\n')
+        (run / "evals" / f"x_1.pt.{number}.json").write_bytes((run / "evals" / "weights.pt.1.json").read_bytes())
+        for place in (f"retry/{number}", f"claimed/eval.1/{number}", f"claimed/eval.{number}/{number}"):
+            (run / place).mkdir(parents=True)
+            (run / place / "y_1.pt").write_bytes(b"x")
+        (run / "queue" / f"z~{10**9 - 1}.pt").write_bytes(b"x")
+        require_verdicts(run, [str(number)])
+        require_daemon(run, [str(number)])
