@@ -568,6 +568,7 @@ static struct {
     enum { NOTHING, OPEN, GONE, FENCED, CLOSED } state;
     bool ending;      /* the end is being put: nothing is protected any more (4.3) */
     double timeout;   /* T */
+    const char *timeout_text;
     long long count;  /* of the beat that stands */
     double last_good; /* start of the last good beat */
     double doubt;     /* start of the first beat tried since then, 0: none */
@@ -610,7 +611,9 @@ static bool list(const char *folder, Names *names) {
     int opened = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (opened < 0)
         return false;
+#ifdef POSIX_FADV_DONTNEED
     (void)posix_fadvise(opened, 0, 0, POSIX_FADV_DONTNEED);
+#endif
     close(opened);
     DIR *stream = opendir(folder);
     if (stream == NULL)
@@ -1197,14 +1200,14 @@ static void adopt_session(long long session, const char *token, double began) {
 }
 
 /* Opens session n: the own beat, then the lock that names its token (4.1). 1: opened, 0: lost, -1: an error. */
-static int open_session(long long session, Bytes fence, bool continues, const char *timeout) {
+static int open_session(long long session, Bytes fence, bool continues) {
     double began = now();
     random_name(me.tried);
     me.tried_at = began;
     const char *beat = text("%s/jobs/%s.%lld.%s.beat.0", run, me.job, session, me.tried);
     Buffer lock = {0};
     add(&lock, "{\"protocol\":\"" PROTOCOL "\",\"job\":\"%s\",\"session\":%lld,\"token\":\"%s\"", me.job, session, me.tried);
-    add(&lock, ",\"timeout\":%s,\"opened\":\"%s\",\"holder\":%s", timeout, rfc3339(wall_ns()), me.holder);
+    add(&lock, ",\"timeout\":%s,\"opened\":\"%s\",\"holder\":%s", me.timeout_text, rfc3339(wall_ns()), me.holder);
     add(&lock, ",\"continues\":%s,\"fence\":", continues ? "true" : "false");
     add_bytes(&lock, fence.at, fence.size);
     add(&lock, "%s,\"hands_over\":false}\n", me.carried);
@@ -1256,7 +1259,6 @@ static void sweep(const char *job) {
 
 static bool sync_log(void);
 static bool push_log(void);
-static const char *timeout_text;
 
 /* Closed by a false verdict, and still the highest: put the missing end, open the next session, go on (4.6). */
 static void go_on(const Jobs *jobs) {
@@ -1270,7 +1272,7 @@ static void go_on(const Jobs *jobs) {
     if (me.synced > 0)
         add(&fence, "\"scalars/%s.%lld.jsonl\":%lld", me.job, me.session, me.synced);
     add(&fence, "}");
-    if (open_session(me.session + 1, content(&fence), true, timeout_text) == 1) {
+    if (open_session(me.session + 1, content(&fence), true) == 1) {
         sweep(me.job);
         push_log();
     }
@@ -2852,6 +2854,13 @@ typedef struct {
 static Found *outcomes;
 static size_t outcome_count;
 
+/* The outcomes of which a log has a line that counts. */
+typedef struct Lined {
+    struct Lined *next;
+    const char *key;
+} Lined;
+static Lined *lined;
+
 static int by_outcome_key(const void *a, const void *b) {
     return strcmp(((const Found *)a)->key, ((const Found *)b)->key);
 }
@@ -2927,16 +2936,11 @@ static bool read_line(Bytes line, const char *job, long long session, long long 
     if (entry != NULL && entry->kind != J_NULL) {
         if (entry->kind != J_TEXT)
             return false;
-        Found *outcome = find_outcome(entry->text.at);
+        Lined *line_of = take_room(&lasting, sizeof *line_of);
         point.outcome = true;
-        point.out = outcome == NULL;
-        point.key = intern(entry->text).at;
-        if (outcome != NULL) {
-            outcome->lined = true;
-            point.group = outcome->group;
-            point.order = outcome->order;
-            point.attempt = outcome->attempt;
-        }
+        point.key = strlen(entry->text.at) == entry->text.size ? intern(entry->text).at : "";
+        *line_of = (Lined){lined, point.key};
+        lined = line_of;
     }
     if (time != NULL && time->kind == J_NUMBER)
         as_value(time, &point.time);
@@ -3044,8 +3048,23 @@ static void read_outcomes(const Jobs *jobs) {
         qsort(outcomes, outcome_count, sizeof *outcomes, by_outcome_key);
 }
 
-/* The scores of `done` outcomes of which no log has a line (5.9). */
+/* Lines of outcomes that do not stand are ignored; of `done` ones that have no line the scores are points (5.9). */
 static void add_outcome_points(void) {
+    for (; lined != NULL; lined = lined->next) {
+        Found *of_line = find_outcome(lined->key);
+        if (of_line != NULL)
+            of_line->lined = true;
+    }
+    for (size_t i = 0; i < point_count; i++) {
+        Point *point = &points[i];
+        const Found *of_line = point->outcome ? find_outcome(point->key) : NULL;
+        point->out = point->outcome && of_line == NULL;
+        if (of_line != NULL) {
+            point->group = of_line->group;
+            point->order = of_line->order;
+            point->attempt = of_line->attempt;
+        }
+    }
     for (size_t i = 0; i < outcome_count; i++) {
         const Found *found = &outcomes[i];
         const Json *scores = get(found->record, "scores"), *time = get(found->record, "time");
@@ -3265,25 +3284,29 @@ static void see_folder(All *all, const char *folder, const char *place, int rank
         see(all, names.at[i], place, rank);
 }
 
-static Bytes all_entries(void) {
-    All all = {NULL, 0, 0};
-    Buffer out = {0};
-    if (unit == NULL)
-        return bytes("null"); /* unreachable is never empty (2) */
+/* What stands where. An entry that moves may be missed by one look: then a second one, of a lower rank, counts (9). */
+static void see_places(All *all, int rank_of_look) {
     Names metas = names_in(text("%s/meta", unit)), retry = names_in(text("%s/retry", unit));
         for (size_t i = 0; i < metas.size; i++)
             if (ends_with(metas.at[i], ".json"))
-                see(&all, without(metas.at[i], 5), NULL, 0);
-        see_folder(&all, text("%s/queue", unit), "queue", 3);
+                see(all, without(metas.at[i], 5), NULL, 0);
+        see_folder(all, text("%s/queue", unit), "queue", rank_of_look + 3);
         long long attempt;
         for (size_t i = 0; i < retry.size; i++)
             if (read_number(retry.at[i], strlen(retry.at[i]), &attempt) && attempt > 0)
-                see_folder(&all, text("%s/retry/%s", unit, retry.at[i]), "retry", 4);
+                see_folder(all, text("%s/retry/%s", unit, retry.at[i]), "retry", rank_of_look + 4);
         Claims claims = list_claims();
         for (size_t i = 0; i < claims.size; i++)
-            see(&all, claims.at[i].entry, "claimed", 5);
-        see_folder(&all, text("%s/failed", unit), "failed", 2);
-    see_folder(&all, text("%s/best", run), "best", 1);
+            see(all, claims.at[i].entry, "claimed", rank_of_look + 5);
+        see_folder(all, text("%s/failed", unit), "failed", rank_of_look + 2);
+    see_folder(all, text("%s/best", run), "best", rank_of_look + 1);
+}
+
+static Bytes all_entries(All all) {
+    Buffer out = {0};
+    if (unit == NULL)
+        return bytes("null"); /* unreachable is never empty (2) */
+    see_places(&all, 0);
     for (size_t i = 0; i < outcome_count; i++)
         see(&all, outcomes[i].entry, NULL, 0);
     if (all.size > 0)
@@ -3329,7 +3352,6 @@ static bool read_run(Buffer *out) {
         add(&all_jobs, "}");
     }
     point_count = outcome_count = 0;
-    read_outcomes(&jobs);
     logs = names_in(text("%s/scalars", run));
     Source *sources = take_room(&scratch, (logs.size + 1) * sizeof *sources);
     size_t count = 0;
@@ -3339,11 +3361,15 @@ static bool read_run(Buffer *out) {
         qsort(sources, count, sizeof *sources, by_reading);
     for (size_t i = 0; i < count; i++)
         read_log(&jobs, &sources[i], &skipped);
-    add_outcome_points();
+    All places = {NULL, 0, 0};
     unit = find_unit(main_lock(&jobs));
+    if (unit != NULL)
+        see_places(&places, 5);
+    read_outcomes(&jobs); /* after the logs, since an outcome stands before its line is logged (8.4) */
+    add_outcome_points();
     add(out, "{\"writable\":%s,\"jobs\":{", writable ? "true" : "false");
     const Bytes parts[] = {content(&all_jobs), bytes("},\"points\":{"), counted_points(), bytes("},\"skipped\":{"),
-                           content(&skipped), bytes("},\"entries\":"), all_entries()};
+                           content(&skipped), bytes("},\"entries\":"), all_entries(places)};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         add_bytes(out, parts[i].at, parts[i].size);
     add(out, ",\"finished\":%s}\n", unit == NULL ? "null" : is_finished(&jobs) ? "true" : "false");
@@ -3401,7 +3427,7 @@ static void command_open(const Fields *fields) {
         fail("%s is no name of a job", job);
     if (seconds == NULL || !as_value(seconds, &me.timeout) || !(me.timeout >= 0.2 && me.timeout <= 86400))
         fail("%s is no time of 0.2 to 86400 seconds", timeout);
-    timeout_text = keep(timeout);
+    me.timeout_text = keep(timeout);
     copy_text(me.job, sizeof me.job, job);
     bool is_main_job = strcmp(job, "main") == 0;
     if (!enter_parent(is_main_job)) {
@@ -3422,14 +3448,17 @@ static void command_open(const Fields *fields) {
         return;
     }
     if (is_main_job && highest(&jobs, "main") == 0) { /* only now may folders be made (4.1) */
-        static const char *const folders[] = {"jobs", "scalars", "evals", "files", "queue", "meta", "claimed", "retry", "failed", "trash", "best"};
-        for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        static const char *const folders[] = {"jobs", "scalars", "evals", "files"};
+        for (size_t i = 0; i < 4; i++)
             make_folders(".", text("%s/%s", run, folders[i]));
     }
     const char *found = find_unit(last);
     if (found == NULL)
         fail("the hand-over unit cannot be reached");
     unit = found == run ? run : keep(found);
+    static const char *const of_unit[] = {"queue", "meta", "claimed", "retry", "failed", "trash", "best"};
+    for (size_t i = 0; i < 7 && is_main_job && unit == run; i++)
+        make_folders(run, of_unit[i]);
     /* What a restart does not say again stays as it was. */
     static const char *const keys[] = {"project", "run", "name", "config", "unit"};
     Buffer carried = {0};
@@ -3458,7 +3487,7 @@ static void command_open(const Fields *fields) {
                 read_lock(job, predecessor);
                 fence = fence_over(predecessor);
             }
-            int ours = open_session(me.session, fence, false, timeout_text);
+            int ours = open_session(me.session, fence, false);
             if (ours < 0)
                 fail_at(jobs_folder());
             if (ours == 1)
