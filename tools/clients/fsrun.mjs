@@ -11,9 +11,9 @@
  *     await session.queue.enqueue("ckpt/step_12.pt", "step_12.pt", 12);
  *     await session.close("finished");
  *
- * The numbers in comments are sections of protocol.md. Numbers of sessions, attempts and beats are bigints: 18 digits do
- * not fit a double. Left out, since no other job depends on them: views (4.8), spills (4.9), markers of live runs (2),
- * media, tables, artifacts and samples, the rows of data.parquet (its logs stay).
+ * The numbers in comments are sections of protocol.md. Numbers of sessions, attempts and beats are bigints: 18 digits
+ * do not fit a double. Left out, since no other job depends on them: views (4.8), spills (4.9), markers of live runs
+ * (2), media, tables, artifacts and samples, the rows of data.parquet (its logs stay).
  *
  * After a crash: every name stands whole or not at all, and whoever looks next goes on from there (9).
  */
@@ -41,7 +41,8 @@ export class Fenced extends Error {}
 
 const PROTOCOL = "1.0";
 const MAX_RECORD = 64 * 2 ** 20; // bytes (6)
-const RUN_FOLDERS = ["jobs", "scalars", "evals", "files", "queue", "meta", "claimed", "retry", "best", "failed", "trash"];
+const RUN_FOLDERS = "jobs scalars evals files queue meta claimed retry best failed trash".split(" ");
+const RESERVED = ["step", "time", "entry"]; // keys of a line that are no tags (6.8)
 const WORDS = { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity };
 
 // ---- Names (3), parsed from the right ----
@@ -54,6 +55,8 @@ const LOG = new RegExp(`^${JOB}\\.${NUMBER}(?:\\.s${COUNT})?\\.jsonl$`);
 const CLAIM_FOLDER = new RegExp(`^${JOB}\\.${NUMBER}$`);
 const OUTCOME = new RegExp(`^(.+)\\.${NUMBER}\\.json$`);
 
+const CONTROL = /[\x00-\x1f\x7f]/;
+
 function parseJobFile(name) {
   const [, job, n, record, token, beat, count] = JOB_FILE.exec(name) ?? [];
   return job && { name, job, n: BigInt(n), kind: record ?? beat, token, count: count && BigInt(count) };
@@ -65,9 +68,8 @@ function parseOutcome(name) {
 }
 
 function isEntry(name) {
-  const ignored = name.startsWith(".") || name.endsWith(".tmp") || name === "FINISHED";
-  // eslint-disable-next-line no-control-regex
-  return !ignored && name !== "" && Buffer.byteLength(name) <= 200 && !/[\x00-\x1f\x7f/]/.test(name);
+  const ignored = name === "" || name.startsWith(".") || name.endsWith(".tmp") || name === "FINISHED";
+  return !ignored && Buffer.byteLength(name) <= 200 && !CONTROL.test(name) && !name.includes("/");
 }
 
 const isMeta = (name) => name.endsWith(".json") && isEntry(name.slice(0, -5));
@@ -80,7 +82,7 @@ function splitEntry(name) {
   return use && use !== "1" ? [base, Number(use), suffix] : [stem, 1, suffix];
 }
 
-/** The next use of a name, after all of its uses in `taken`; a base that makes it too long loses its last characters. */
+/** The next use of a name, after all of its uses in `taken`; a base that makes it too long loses its end. */
 function nextUse(name, taken) {
   const [base, use, suffix] = splitEntry(name);
   const same = taken.map(splitEntry).filter(([b, , s]) => b === base && s === suffix);
@@ -110,8 +112,8 @@ const TOKEN = /"(?:[^"\\]|\\.)*"|[[{\]}]|(?:NaN|-?Infinity)(?!\s*:)|-?[0-9][0-9.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /**
- * JSON.parse, but integers of 16 digits and more are bigints, half of a surrogate pair is no text, and nothing nests deeper
- * than 100. `words`: the bare NaN, Infinity and -Infinity that many programs write are numbers.
+ * JSON.parse, but integers of 16 digits and more are bigints, half of a surrogate pair is no text, and nothing nests
+ * deeper than 100. `words`: the bare NaN, Infinity and -Infinity that many programs write are numbers.
  */
 export function parse(text, words = false) {
   let depth = 0;
@@ -231,33 +233,35 @@ function isDead(lock) {
   }
 }
 
-// ---- Files (7, 8.1). Copies and fsyncs go through fs.promises, one at a time, so that a beat finds a free thread ----
+// ---- Files (7, 8.1). Copies and fsyncs go through fs.promises, one at a time: a beat always finds a free thread ----
 
 const NO_FILE = new Set(["ENOENT", "ENOTDIR", "ESTALE"]); // ESTALE is read as ENOENT
 const NO_LINKS = new Set(["EPERM", "EACCES", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK", "EXDEV"]);
 
+/** For `catch`: a value in place of errors with these codes. */
+const instead = (codes, value) => (error) => (codes.has(error.code) ? value : Promise.reject(error));
+
 const rfc3339 = () => new Date().toISOString();
 const nanoseconds = () => BigInt(Date.now()) * 1_000_000n;
 const hidden = ({ job, n }) => `.tmp-${job}.${n}-${randomBytes(8).toString("hex")}`;
+const remove = (path) => fs.rm(path, { recursive: true, force: true });
 const unlink = (path) => fs.unlink(path).catch(() => {}); // what is left over is hidden, or anybody's to remove
 
 /**
- * A fresh listing. Node has no posix_fadvise, so whoever acts on what a listing lacks (`owner`: a session) changes the
- * folder first. Names that are no UTF-8 are no names of the protocol: kept and ignored. Throws where there is no folder.
+ * A fresh listing. Node has no posix_fadvise, so whoever acts on what a listing lacks (`owner`: a session) changes
+ * the folder first. Names that are no UTF-8 are none of the protocol: ignored. Throws where there is no folder.
  */
 async function list(folder, owner) {
   if (owner) {
     const name = `${folder}/${hidden(owner)}`;
-    await fs.writeFile(name, "", { flag: "wx" }).then(() => unlink(name), () => {}); // full or read-only: a listing still
+    await fs.writeFile(name, "", { flag: "wx" }).then(() => unlink(name), () => {}); // read-only: a listing still
   }
   await (await fs.opendir(folder)).close();
   return (await fs.readdir(folder, { encoding: "buffer" })).filter((name) => isUtf8(name)).map(String);
 }
 
 /** The same of a folder that is made when something enters it. */
-async function names(folder, owner) {
-  return list(folder, owner).catch((error) => (NO_FILE.has(error.code) ? [] : Promise.reject(error)));
-}
+const names = (folder, owner) => list(folder, owner).catch(instead(NO_FILE, []));
 
 const holds = async (folder, name, owner) => (await names(folder, owner)).includes(name);
 
@@ -333,7 +337,7 @@ async function put(folder, name, record, owner) {
     won = await linkTo(temporary, `${folder}/${name}`);
   } catch (error) {
     if (!NO_LINKS.has(error.code)) throw error;
-    won = await create(`${folder}/${name}`, data).then(() => true, (e) => (e.code === "EEXIST" ? false : Promise.reject(e)));
+    won = await create(`${folder}/${name}`, data).then(() => true, instead(new Set(["EEXIST"]), false));
   } finally {
     await unlink(temporary);
   }
@@ -346,7 +350,8 @@ async function move(source, target, owner) {
   try {
     await fs.rename(source, target);
   } catch (error) {
-    if (!(await holds(dirname(target), basename(target), owner))) return NO_FILE.has(error.code) ? false : Promise.reject(error);
+    const happened = await holds(dirname(target), basename(target), owner); // the reply alone was lost
+    if (!happened) return instead(NO_FILE, false)(error);
   }
   await sync(dirname(target));
   return true;
@@ -405,8 +410,7 @@ async function clone(source, target, mayLink, depth = 0) {
       await clone(join(source, part), join(target, part), mayLink, depth + 1);
     }
   } else if (stat?.isFile()) {
-    const refused = (error) => (NO_LINKS.has(error.code) ? false : Promise.reject(error));
-    const linked = mayLink && (await linkTo(await fs.realpath(source, "buffer"), target).catch(refused));
+    const linked = mayLink && (await linkTo(await fs.realpath(source, "buffer"), target).catch(instead(NO_LINKS, false)));
     // File systems that share blocks make a copy at no cost (5.6).
     if (!linked) await fs.copyFile(source, target, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
   } else if (depth) return;
@@ -422,7 +426,7 @@ const SIGMA = ["0123456789abcdef", "ea489fd61c02b753", "b8c052fdae367194", "7931
   .concat(["2c6a0b834d75fe19", "c51fed4a0763928b", "db7ec13950f4862a", "6fe9b308c2d714a5", "a2847615fb9e3cd0"])
   .map((row) => [...row].map((digit) => Number.parseInt(digit, 16)));
 
-/** BLAKE2b (RFC 7693) of 16 bytes, in hexadecimal: the length is part of it, so Node's blake2b512 cut short is another. */
+/** BLAKE2b (RFC 7693) of 16 bytes, in hexadecimal. Its length goes in: Node's blake2b512 cut short is another digest. */
 export function blake2b16(data) {
   const blocks = Buffer.alloc(128 * Math.max(1, Math.ceil(data.length / 128)));
   data.copy(blocks);
@@ -445,7 +449,9 @@ export function blake2b16(data) {
     for (let round = 0; round < 12; round++) {
       const s = SIGMA[round % 10].map((i) => m[i]);
       for (let i = 0; i < 4; i++) mix(i, 4 + i, 8 + i, 12 + i, s[2 * i], s[2 * i + 1]);
-      for (let i = 0; i < 4; i++) mix(i, 4 + ((i + 1) % 4), 8 + ((i + 2) % 4), 12 + ((i + 3) % 4), s[8 + 2 * i], s[9 + 2 * i]);
+      for (let i = 0; i < 4; i++) {
+        mix(i, 4 + ((i + 1) % 4), 8 + ((i + 2) % 4), 12 + ((i + 3) % 4), s[8 + 2 * i], s[9 + 2 * i]);
+      }
     }
     for (let i = 0; i < 8; i++) h[i] ^= v[i] ^ v[i + 8];
   }
@@ -483,8 +489,8 @@ async function isChanged(path, meta) {
   if (!Array.isArray(meta?.files)) return false;
   const { files } = await fingerprint(path);
   const there = new Map(files.map((file) => [file.name, file]));
-  const differs = (file) => ["size", "mtime_ns", "sample"].some((key) => file[key] != null && there.get(file.name)?.[key] != file[key]);
-  return meta.files.some((file) => !there.has(file.name) || differs(file));
+  const differs = (said, found) => ["size", "mtime_ns", "sample"].some((key) => said[key] != null && said[key] != found[key]);
+  return meta.files.some((file) => !there.has(file.name) || differs(file, there.get(file.name)));
 }
 
 // ---- Chains of sessions (4) ----
@@ -521,8 +527,9 @@ async function lockOf(run, job, n, mayThrow = true) {
   const lock = await recordAt(`${run}/jobs/${job}.${n}.lock`);
   const why = lock && refusal(lock);
   if (why && mayThrow) throw new Refused(`jobs/${job}.${n}.lock: ${why}`);
-  const known = lock?.job === job && lock.session == n && typeof lock.token === "string" && typeof lock.timeout === "number";
-  return known && (lock.fence == null || isSizes(lock.fence)) ? lock : null;
+  const isIts = lock?.job === job && lock.session == n; // a bigint beside a number
+  const known = typeof lock?.token === "string" && typeof lock.timeout === "number";
+  return isIts && known && (lock.fence == null || isSizes(lock.fence)) ? lock : null;
 }
 
 /** Judges the highest session of a chain, which is open (4.4): by proof, else from listings alone. */
@@ -533,17 +540,17 @@ class Watch {
     Object.assign(this, { n, lock, T: lock ? Math.min(Math.max(lock.timeout, 0.2), 86_400) : Math.max(T, 30) });
   }
 
-  /** This one, or the one over a later session, or with a lock that could not be read before. `T`: the observer's own. */
+  /** This one, or one over a later session, or with a lock that could not be read before. `T`: the observer's own. */
   static over(watch, n, lock, T) {
     return watch?.n === n && (watch.lock || !lock) ? watch : new Watch(n, lock, T);
   }
 
   /** Take in a listing: { beats, reason, verdict }. `reason`: why it may be closed now, or null. */
   judge(chain, started, ended) {
-    const of = (kind) => chain[kind].filter(({ n, token }) => n === this.n && (!this.lock || token === this.lock.token));
-    const beats = of("beat");
+    const isIts = ({ n, token }) => n === this.n && (!this.lock || token === this.lock.token);
+    const beats = chain.beat.filter(isIts);
     const verdict = this.#observe(beats, started, ended);
-    const isVerdict = beats.length === 0 && of("taken").length > 0; // somebody has reached it: anyone may finish it
+    const isVerdict = beats.length === 0 && chain.taken.some(isIts); // somebody has reached it: anyone may finish it
     const reason = isDead(this.lock) ? "proved dead" : isVerdict || verdict === "expired" ? "expired" : null;
     return { beats, verdict, reason };
   }
@@ -569,7 +576,7 @@ class Watch {
   }
 }
 
-/** Close somebody else's session (4.4): take the very beats that were watched, put the end, clear up. False: it moved on. */
+/** Close another's session (4.4): take the very beats that were watched, put the end, clear up. False: it moved on. */
 async function closeOther(run, chain, beats, reason, owner) {
   const { job, highest: n } = chain;
   for (const { name } of beats) {
@@ -577,7 +584,8 @@ async function closeOther(run, chain, beats, reason, owner) {
     await fs.rename(`${run}/jobs/${name}`, `${run}/jobs/${taken}`).catch(() => {}); // the name that stands decides
     if (!(await holds(`${run}/jobs`, taken, owner))) return false;
   }
-  const end = { protocol: PROTOCOL, job, session: n, token: "", status: "crashed", reason, ended: rfc3339(), found_by: me() };
+  const end = { protocol: PROTOCOL, job, session: n, token: "", status: "crashed", reason };
+  Object.assign(end, { ended: rfc3339(), found_by: me() });
   await put(`${run}/jobs`, `${job}.${n}.end`, end, owner);
   await sweep(run, job, n, owner);
   return true;
@@ -604,13 +612,14 @@ async function fenceOf(run, job, n) {
   for (const [folder, name] of [...logs, [`system/${job}`, `${n}.jsonl`]]) {
     const path = `${folder}/${name}`;
     const bytes = (await names(`${run}/${folder}`)).includes(name) ? await bytesOf(`${run}/${path}`) : null;
-    const sizes = [bytes && complete(bytes).length, isSizes(end) ? end[path] : null, counted[path]].filter((size) => size != null);
-    if (sizes.length) fence[path] = sizes.reduce((a, b) => (a > b ? a : b));
+    for (const size of [bytes && complete(bytes).length, isSizes(end) ? end[path] : null, counted[path]]) {
+      if (size != null && !(fence[path] >= size)) fence[path] = size;
+    }
   }
   return fence;
 }
 
-/** What a data.parquet of this very run has consumed (6.9): its footer holds the key `fsrun` and a text, in Thrift's form. */
+/** What a data.parquet of this very run has consumed (6.9): in its footer the key `fsrun` and a text, in Thrift's form. */
 async function consumed(run, job, n) {
   const bytes = (await names(run)).includes("data.parquet") ? await bytesOf(`${run}/data.parquet`) : null;
   const key = Buffer.from("\x18\x05fsrun\x18");
@@ -640,7 +649,7 @@ async function lockNext(run, job, n, fields, tried = new Map()) {
   try {
     if (!(await put(`${run}/jobs`, `${job}.${n}.lock`, lock, owner))) return (await unlink(beat), null);
   } catch (error) {
-    if ((await lockOf(run, job, n))?.token !== token) throw (await unlink(beat), error); // the token that stands decides
+    if ((await lockOf(run, job, n))?.token !== token) throw (await unlink(beat), error); // what stands decides
   }
   await sweep(run, job, n - 1n, owner);
   return opened;
@@ -653,8 +662,8 @@ function serial() {
 }
 
 /**
- * Open the next session of a job (4.1) with the timeout T. Watches an open predecessor until it has seen one beat, which
- * throws Held, or may close it (4.4). Throws Refused for a side job without main and for what it may not write to (10).
+ * Open the next session of a job (4.1) with the timeout T. Watches an open predecessor until it has seen one beat,
+ * which throws Held, or may close it (4.4). Throws Refused for a side job without main, and where it may not write (10).
  */
 export async function open(run, job, T = 30) {
   if (!new RegExp(`^${JOB}$`).test(job)) throw new Error(`${job} is no name of a job`);
@@ -670,17 +679,18 @@ export async function open(run, job, T = 30) {
     const started = now();
     const listing = await names(`${run}/jobs`, { job, n: 0n });
     const ended = now();
-    for (const { name, kind, job: of, n } of listing.map(parseJobFile).filter((file) => file && !checked.has(file.name))) {
-      if (kind === "lock") await lockOf(run, of, n);
-      checked.add(name);
+    for (const file of listing.map(parseJobFile)) {
+      if (file?.kind === "lock" && !checked.has(file.name)) await lockOf(run, file.job, file.n);
+      checked.add(file?.name);
     }
-    if (job !== "main" && chainOf(listing, "main").highest === 0n) throw new Refused("main has no lock: there is no run to join");
+    const isRun = chainOf(listing, "main").highest > 0n;
+    if (job !== "main" && !isRun) throw new Refused("main has no lock: there is no run to join");
     const chain = chainOf(listing, job);
     const n = chain.highest + 1n;
     if (!isOpen(chain)) {
-      const before = await mainLock(run, listing);
-      const { project = basename(dirname(run)), run: id = basename(run), name = null, config = {}, unit = null } = before ?? {};
-      const told = { project, run: id, ...(job === "main" ? { name, config, unit } : {}) }; // a restart keeps what was said
+      const first = { project: basename(dirname(run)), run: basename(run), name: null, config: {}, unit: null };
+      const { project, run: id, name, config, unit } = { ...first, ...(await mainLock(run, listing)) };
+      const told = { project, run: id, ...(job === "main" ? { name, config, unit } : {}) }; // a restart says it again
       const fence = n > 1n ? await fenceOf(run, job, n - 1n) : null;
       const opened = await lockNext(run, job, n, { timeout: T, continues: false, fence, ...told });
       if (opened) return Session.begin(run, job, T, told, opened);
@@ -704,7 +714,7 @@ async function mainLock(run, listing, mayThrow) {
   return null;
 }
 
-/** One life of a job. It beats by itself, every T/6, until it is closed or fenced: keep the event loop free for that. */
+/** One life of a job. It beats by itself, every T/6, until it is closed or fenced: leave the event loop free for that. */
 export class Session {
   state = "open"; // or fenced, closed, gone (the folder is not there, or is another)
   step = null;
@@ -802,7 +812,7 @@ export class Session {
       return beat.count;
     }
     const lock = chain.locks.has(this.n) ? await lockOf(this.run, this.job, this.n, false) : { token: null };
-    if (lock && lock.token !== this.token) this.state = "gone"; // not the folder that it opened: nothing is written there
+    if (lock && lock.token !== this.token) this.state = "gone"; // not the folder that was opened: nothing is written
     if (lock?.token !== this.token) return null;
     if (chain.highest > this.n) await this.#follow(chain);
     else {
@@ -818,7 +828,7 @@ export class Session {
     const lock = await lockOf(this.run, this.job, chain.highest, false);
     if (this.#tried.has(lock?.token)) return this.#adopt(this.#tried.get(lock.token));
     this.state = "fenced";
-    console.error(`${this.run}: ${this.job} was taken over (session ${chain.highest}): nothing more is written from here`);
+    console.error(`${this.run}: ${this.job} was taken over by session ${chain.highest}: nothing more is written here`);
   }
 
   /** Closed while alive, and still the highest: put a missing end, open the next session, go on (4.6). */
@@ -858,14 +868,13 @@ export class Session {
 
   // -- Scalars (6.8)
 
-  /** Log values (an object or pairs of tag and value) at a step; durable on return. `entry`: the key of an outcome (5.9). */
+  /** Log values (an object, or pairs of tag and value) at a step; durable on return. `entry`: key of an outcome (5.9). */
   async log(step, time, values, entry) {
     const pairs = new Map(Symbol.iterator in values ? values : Object.entries(values));
     if (toStep(step) === null) throw new Error(`the step ${step} is no whole number of 64 bits`);
     if (!Number.isFinite(time)) throw new Error(`the time ${time} is no number`);
     for (const [tag, value] of pairs) {
-      // eslint-disable-next-line no-control-regex
-      const isTag = tag !== "" && Buffer.byteLength(tag) <= 512 && !/[\x00-\x1f\x7f]/.test(tag) && !["step", "time", "entry"].includes(tag);
+      const isTag = tag !== "" && Buffer.byteLength(tag) <= 512 && !CONTROL.test(tag) && !RESERVED.includes(tag);
       if (!isTag || toValue(value) === undefined) throw new Error(`${stringify(tag)}: ${value} is no scalar`);
     }
     const fields = [["step", step], ["time", time], ...(entry ? [["entry", entry]] : []), ...pairs];
@@ -947,14 +956,13 @@ const claimPath = ({ job, session, k, entry }) => `claimed/${job}.${session}/${k
 const waitingPath = ({ entry, k }) => (k === 1n ? `queue/${entry}` : `retry/${k}/${entry}`);
 const numbersOf = (listing) => listing.filter((name) => new RegExp(`^${NUMBER}$`).test(name)).map(BigInt);
 
-/** An outcome as it stands: null where it is not there yet, one about nobody's claim where nobody can understand it (5.3). */
+/** An outcome as it stands; null: not there yet. One that nobody can understand is about nobody's claim (5.3). */
 async function outcomeOf(run, entry, k) {
   const bytes = await bytesOf(`${run}/evals/${entry}.${k}.json`, MAX_RECORD);
   if (bytes?.at(-1) !== 0x0a) return null;
   const outcome = decode(withoutMark(bytes));
-  const isState = ["done", "failed", "lost", "skipped", "returned"].includes(outcome?.state);
-  const known = isState && typeof outcome.job === "string" && isWhole(outcome.session) && isObject(outcome.scores ?? {});
-  return known ? outcome : { state: null, job: "", session: 0 };
+  const known = ["done", "failed", "lost", "skipped", "returned"].includes(outcome?.state) && isObject(outcome.scores ?? {});
+  return known && typeof outcome.job === "string" && isWhole(outcome.session) ? outcome : { state: null, job: "", session: 0 };
 }
 
 async function claimsIn(unit, owner) {
@@ -979,11 +987,12 @@ async function waitingIn(unit, owner) {
   return waiting.filter(({ entry }) => isEntry(entry));
 }
 
-/** The folder of the unit that the newest lock of main names; throws where it cannot be reached, which is not empty (2). */
+/** The folder of the unit that main's newest lock names; throws where it cannot be reached: that is not empty (2). */
 async function unitOf(run, listing, mayThrow) {
   const unit = (await mainLock(run, listing, mayThrow))?.unit;
   if (!unit) return run;
-  if ((await recordAt(`${unit.path}/unit.json`))?.id !== unit.id) throw new Error(`the unit ${unit.path} on ${unit.host} is not reachable`);
+  const stands = await recordAt(`${unit.path}/unit.json`);
+  if (stands?.id !== unit.id) throw new Error(`the unit ${unit.path} on ${unit.host} is not reachable`);
   return unit.path;
 }
 
@@ -1051,14 +1060,14 @@ export class Queue {
 
   async #discard(root, path) {
     const away = `trash/${hidden(this.#session)}`;
-    if (await this.#move(root, path, away)) await fs.rm(`${root}/${away}`, { recursive: true, force: true }).catch(() => {});
+    if (await this.#move(root, path, away)) await remove(`${root}/${away}`).catch(() => {}); // then emptyTrash does
   }
 
   /** What anybody left in trash/, or could not remove (`.nfs*` files), goes now. */
   async #emptyTrash(...roots) {
     for (const root of roots) {
       for (const name of await this.#names(`${root}/trash`)) {
-        await fs.rm(`${root}/trash/${name}`, { recursive: true, force: true }).catch(() => {});
+        await remove(`${root}/trash/${name}`).catch(() => {});
       }
     }
   }
@@ -1077,14 +1086,15 @@ export class Queue {
       const staged = `${folder}/${hidden(session)}`;
       try {
         await clone(resolve(path), staged, true);
-        const facts = { protocol: PROTOCOL, step: step ?? stepOfName(name), main_session: main || null, source: resolve(path) };
-        Object.assign(facts, { ...(await fingerprint(staged)), handed_over: rfc3339(), order: this.#nextOrder(), retry_of: null });
+        const facts = { protocol: PROTOCOL, step: step ?? stepOfName(name), main_session: main || null };
+        Object.assign(facts, await fingerprint(staged), { source: resolve(path), retry_of: null });
+        Object.assign(facts, { handed_over: rfc3339(), order: this.#nextOrder() });
         for (let entry = name; ; entry = nextUse(name, [...(await this.#metas(unit)), entry])) {
           entry = await this.#reserve(unit, entry, facts);
           if (await this.#publish(staged, folder, entry, facts.kind)) return entry;
         }
       } finally {
-        await fs.rm(staged, { recursive: true, force: true });
+        await remove(staged);
       }
     });
   }
@@ -1110,9 +1120,9 @@ export class Queue {
   async #publish(staged, folder, entry, kind) {
     if (await holds(folder, entry, this.#session)) return false;
     await this.#session.protect();
-    const refuses = (error) => (NO_LINKS.has(error.code) ? null : Promise.reject(error));
-    const linked = kind === "file" ? await linkTo(staged, `${folder}/${entry}`).catch(refuses) : null;
-    return linked === null ? move(staged, `${folder}/${entry}`, this.#session) : (await sync(folder), linked);
+    const target = `${folder}/${entry}`;
+    const linked = kind === "file" ? await linkTo(staged, target).catch(instead(NO_LINKS, null)) : null;
+    return linked === null ? move(staged, target, this.#session) : (await sync(folder), linked);
   }
 
   /** Say that nothing more is handed over (5.8). */
@@ -1159,8 +1169,7 @@ export class Queue {
       await this.#emptyTrash(...new Set([unit, this.#run]));
       let seen = await this.#recover(unit);
       for (const waiting of await this.#inOrder(unit)) {
-        const claimed = this.#claimed(unit, waiting).catch((error) => (NO_FILE.has(error.code) ? false : Promise.reject(error)));
-        if (await claimed) return this.claim; // else another was faster
+        if (await this.#claimed(unit, waiting).catch(instead(NO_FILE, false))) return this.claim; // else another was faster
       }
       if (!(await this.#isOver(unit, seen))) return null;
       seen = await this.#recover(unit); // once more: an entry on its way from a claim to retry/ is in neither listing
@@ -1193,8 +1202,10 @@ export class Queue {
   /** Step, main session and order of an entry: as its meta says, a step that it lacks as the name says (5.9). */
   async #facts(unit, entry, metas) {
     const meta = await this.#meta(unit, entry, metas);
-    const step = toStep(meta?.step) ?? stepOfName(entry);
-    return { step, main_session: isWhole(meta?.main_session) ? meta.main_session : null, ...(meta && isWhole(meta.order) ? { order: meta.order } : {}) };
+    const facts = { step: toStep(meta?.step) ?? stepOfName(entry), main_session: null };
+    if (isWhole(meta?.main_session)) facts.main_session = meta.main_session;
+    if (isWhole(meta?.order)) facts.order = meta.order;
+    return facts;
   }
 
   /** Claim what waits, check it, and keep it as `claim`; false where another was faster, or it has changed. */
@@ -1204,7 +1215,7 @@ export class Queue {
     let claim = { job: session.job, session: n, k, entry, since: now(), started: rfc3339() };
     const source = waitingPath(claim);
     const again = k === 1n && this.#used.has(`${n} ${entry}`);
-    if (again) claim.entry = await this.#nextName(unit, entry, source); // two files under one path could not be told apart
+    if (again) claim.entry = await this.#nextName(unit, entry, source); // two under one path could not be told apart
     if (k === 1n) this.#used.add(`${n} ${entry}`);
     if (!(await this.#move(unit, source, claimPath(claim), n))) return false;
     if (k === 1n && !again && (await holds(`${this.#run}/evals`, `${entry}.1.json`, session))) {
@@ -1233,7 +1244,8 @@ export class Queue {
   /** The last step that a session of main has logged, or null. */
   async #lastStep(n) {
     const name = `main.${n}.jsonl`;
-    const bytes = (await holds(`${this.#run}/scalars`, name, this.#session)) ? await bytesOf(`${this.#run}/scalars/${name}`) : null;
+    const folder = `${this.#run}/scalars`;
+    const bytes = (await holds(folder, name, this.#session)) ? await bytesOf(`${folder}/${name}`) : null;
     const lines = bytes ? complete(bytes).toString().trimEnd().split("\n") : [];
     return toStep(decode(Buffer.from(lines.pop() ?? ""))?.step);
   }
@@ -1243,15 +1255,16 @@ export class Queue {
     const found = await fingerprint(`${unit}/${path}`);
     const meta = await this.#meta(unit, entry);
     const isIts = meta && stringify(meta.files) === stringify(found.files);
-    const fresh = { protocol: PROTOCOL, step: stepOfName(entry), main_session: null, source: entry, order: nanoseconds() };
-    const facts = { ...(isIts ? meta : { ...fresh, handed_over: rfc3339() }), ...found };
+    const fresh = { protocol: PROTOCOL, step: stepOfName(entry), main_session: null, source: entry };
+    const facts = { ...(isIts ? meta : { ...fresh, handed_over: rfc3339(), order: this.#nextOrder() }), ...found };
     return this.#reserve(unit, nextUse(entry, [...(await this.#metas(unit)), entry]), facts);
   }
 
   async #renamed(unit, claim) {
     const entry = await this.#nextName(unit, claim.entry, claimPath(claim));
     const renamed = { ...claim, entry };
-    return (await this.#move(unit, claimPath(claim), claimPath(renamed))) ? { ...renamed, path: `${unit}/${claimPath(renamed)}` } : null;
+    renamed.path = `${unit}/${claimPath(renamed)}`;
+    return (await this.#move(unit, claimPath(claim), claimPath(renamed))) ? renamed : null;
   }
 
   // -- Outcomes (5.3)
@@ -1270,9 +1283,10 @@ export class Queue {
   /** Put the outcome of a claim unless one stands; answers the one that stands. */
   async #put(claim, state, fields) {
     const { job, n, token, run } = this.#session;
-    const owned = claim.job === job && claim.session === n;
-    const about = { entry: claim.entry, attempt: claim.k, state, job: claim.job, session: claim.session };
-    const outcome = { protocol: PROTOCOL, ...about, reason: null, token: owned ? token : "", by: me(), ended: rfc3339(), ...fields };
+    const isOwn = claim.job === job && claim.session === n;
+    const outcome = { protocol: PROTOCOL, entry: claim.entry, attempt: claim.k, state, reason: null };
+    Object.assign(outcome, { job: claim.job, session: claim.session, token: isOwn ? token : "", by: me(), ended: rfc3339() });
+    Object.assign(outcome, fields);
     const name = `${claim.entry}.${claim.k}.json`;
     for (;;) {
       await this.#session.protect();
@@ -1288,7 +1302,7 @@ export class Queue {
     }
   }
 
-  /** Put an outcome, and make the move of the one that stands: { claim, standing, place }, or null where the claim is gone. */
+  /** Put an outcome, and make the move of the one that stands: { claim, standing, place }; null: the claim is gone. */
   async #settle(unit, claim, state, fields) {
     const facts = claim.facts ?? (await this.#facts(unit, claim.entry));
     for (;;) {
@@ -1311,7 +1325,7 @@ export class Queue {
     return place;
   }
 
-  /** To best/: by a rename, or by a copy where the trainer may still write over it, or the unit stands elsewhere (5.6). */
+  /** To best/: by a rename, or a copy where the trainer may still write over it, or the unit stands elsewhere (5.6). */
   async #keep(unit, claim) {
     const path = claimPath(claim);
     let shared = unit !== this.#run;
@@ -1329,13 +1343,13 @@ export class Queue {
         await this.#session.protect();
         await move(copy, `${this.#run}/best/${claim.entry}`, this.#session);
       } finally {
-        await fs.rm(copy, { recursive: true, force: true });
+        await remove(copy);
       }
     }
     return this.#discard(unit, path);
   }
 
-  /** End the claim: `done` with { scores }, `failed` or `skipped` with { reason }, `returned`. The place it was moved to. */
+  /** End the claim: `done` with { scores }, `failed` or `skipped` with { reason }, `returned`. The place it moved to. */
   outcome(state, fields = {}) {
     return this.#one(async () => {
       if (!this.claim) throw new Error("nothing is claimed");
@@ -1344,7 +1358,8 @@ export class Queue {
       const { claim } = this;
       if (!claim) throw new Error("the claim was lost: this process was taken for dead, and another recovered it");
       const isThere = await holds(dirname(claim.path), claim.entry, this.#session); // else a recoverer has moved it
-      if (state === "done" && isThere && (await isChanged(claim.path, claim.meta))) [state, fields] = ["failed", { reason: "changed" }];
+      const isOther = state === "done" && isThere && (await isChanged(claim.path, claim.meta));
+      if (isOther) [state, fields] = ["failed", { reason: "changed" }];
       const time = Date.now() / 1000;
       const times = { started: claim.started, ended: rfc3339(), time, duration_s: now() - claim.since };
       const settled = await this.#settle(unit, claim, state, { ...times, ...fields });
@@ -1442,10 +1457,12 @@ export class Queue {
   async #isOver(unit, { listing, held, coming }) {
     const main = await mainState(this.#run, listing);
     const isGone = main.session > 0n && (main.status === "failed" || main.status === "crashed");
-    if (!isGone || this.#mainGone?.session !== main.session) this.#mainGone = isGone ? { session: main.session, since: now() } : null;
+    if (!isGone) this.#mainGone = null;
+    else if (this.#mainGone?.session !== main.session) this.#mainGone = { session: main.session, since: now() };
     if (coming) return false;
-    if (isGone && now() - this.#mainGone.since >= Math.max(600, 4 * this.#session.T)) return true; // it may come back
-    return !held && ((await isFinished(unit, main, this.#session)) || (main.session > 0n && main.status === "finished"));
+    if (isGone && now() - this.#mainGone.since >= Math.max(600, 4 * this.#session.T)) return true; // it lingered
+    if (held) return false;
+    return (main.session > 0n && main.status === "finished") || isFinished(unit, main, this.#session);
   }
 
   // -- What is kept (5.7)
@@ -1454,16 +1471,19 @@ export class Queue {
     if (!(await holds(this.#run, "best.json", this.#session))) return null;
     const rule = await recordAt(`${this.#run}/best.json`);
     const { mode, tag, keep = 1 } = rule ?? {};
-    if (!["max", "min"].includes(mode) || typeof tag !== "string" || !(keep >= 0)) throw new Error("best.json cannot be read");
+    const known = ["max", "min"].includes(mode) && typeof tag === "string" && isWhole(keep) && keep >= 0;
+    if (!known) throw new Error("best.json cannot be read");
     return { mode, tag, keep: Number(keep) };
   }
 
   /** Put the rule of the run; throws Refused where it has another. */
   best(mode, tag, keep = 1) {
     return this.#one(async () => {
-      if (!["max", "min"].includes(mode) || !Number.isInteger(keep) || keep < 0) throw new Error(`${mode} ${tag} ${keep} is no rule`);
+      const isRule = ["max", "min"].includes(mode) && Number.isInteger(keep) && keep >= 0;
+      if (!isRule) throw new Error(`${mode} ${tag} ${keep} is no rule`);
       await this.#session.protect();
-      if (!(await this.#rule())) await put(this.#run, "best.json", { protocol: PROTOCOL, mode, tag, keep }, this.#session);
+      const wanted = { protocol: PROTOCOL, mode, tag, keep };
+      if (!(await this.#rule())) await put(this.#run, "best.json", wanted, this.#session);
       const rule = await this.#rule();
       if (rule.mode !== mode || rule.tag !== tag || rule.keep !== keep) {
         throw new Refused(`best.json says ${rule.mode} ${rule.tag}, keep ${rule.keep}`);
@@ -1471,15 +1491,16 @@ export class Queue {
     });
   }
 
-  /** Those of some entries that have a score of the rule, best first: NaN last, then the earlier step, then the name. */
+  /** Those of some entries that have the rule's score, best first: NaN last, then the earlier step, then the name. */
   async #ranked(entries) {
     const { mode, tag } = await this.#rule();
     const scored = [];
     const wanted = new Set(entries);
     for (const { entry, k } of (await this.#names(`${this.#run}/evals`)).map(parseOutcome).filter(Boolean)) {
       const outcome = wanted.has(entry) ? await outcomeOf(this.#run, entry, k) : null;
-      const score = outcome?.state === "done" && Object.hasOwn(outcome.scores ?? {}, tag) ? toValue(outcome.scores[tag]) : undefined;
-      if (score !== undefined) scored.push({ entry, score: Number(score), step: toStep(outcome.step) });
+      if (outcome?.state !== "done" || !Object.hasOwn(outcome.scores ?? {}, tag)) continue;
+      const score = toValue(outcome.scores[tag]);
+      if (score !== undefined) scored.push({ entry, score, step: toStep(outcome.step) });
     }
     const better = (a, b) => (mode === "max" ? a > b : a < b);
     return scored.sort((a, b) => {
@@ -1512,14 +1533,15 @@ export async function read(run) {
   for (let looks = 0; ; looks++) {
     const found = await readOnce(run, listing);
     const again = await names(`${run}/jobs`);
-    const isNew = again.some((name) => name.endsWith(".lock") && !listing.includes(name)); // its fence may void what was read
+    // The fence of a new lock may void what was read (8.4).
+    const isNew = again.some((name) => name.endsWith(".lock") && !listing.includes(name));
     if (!isNew || looks === 8) return found;
     listing = again;
   }
 }
 
 async function readOnce(run, listing) {
-  const chains = [...chainsOf(listing).values()].filter(({ highest }) => highest > 0n).sort((a, b) => (a.job < b.job ? -1 : 1));
+  const chains = [...chainsOf(listing).values()].filter(({ highest }) => highest > 0n);
   const locks = new Map();
   const jobs = {};
   let writable = true;
@@ -1537,10 +1559,11 @@ async function readOnce(run, listing) {
   const main = await mainState(run, listing);
   const unit = await unitOf(run, listing, false).catch(() => null);
   const finished = unit && (await isFinished(unit, main)); // of a unit that is not reachable nothing is known
-  return { writable, jobs, points: counted, skipped, entries: unit && (await readEntries(run, unit, outcomes)), finished };
+  const entries = unit && (await readEntries(run, unit, outcomes));
+  return { writable, jobs, points: counted, skipped, entries, finished };
 }
 
-/** All points of the logs that fences let count, in order: sessions, a session's log, then its spill pieces, then lines. */
+/** All points that fences let count, in order: sessions, a session's log, then its spill pieces, then lines. */
 async function readLogs(run, locks) {
   const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
   const logs = (await names(`${run}/scalars`)).map((name) => LOG.exec(name)).filter(Boolean)
@@ -1577,9 +1600,10 @@ function readLine(bytes) {
     return { points: [], faulty: /[^ \t\r]/.test(bytes.toString("latin1")) };
   }
   const time = timeOf(line);
-  const values = Object.entries(line).filter(([tag, value]) => !["step", "time", "entry"].includes(tag) && value !== null);
-  const points = values.map(([tag, value]) => ({ tag, step, time, value: toValue(value), entry }));
-  return { points: points.filter(({ value }) => value !== undefined), faulty: points.some(({ value }) => value === undefined) };
+  const values = Object.entries(line).filter(([tag, value]) => !RESERVED.includes(tag) && value !== null);
+  const all = values.map(([tag, value]) => ({ tag, step, time, value: toValue(value), entry }));
+  const points = all.filter(({ value }) => value !== undefined);
+  return { points, faulty: points.length < all.length };
 }
 
 /** Outcomes by `<entry>.<k>`. */
@@ -1635,7 +1659,10 @@ function countingPoints(logged, outcomes, locks) {
     const beside = new Map(); // of side jobs and outcomes: the later time wins
     const add = (of, isLater) => {
       const settled = new Map();
-      for (const point of of) if (!settled.has(point.step) || isLater(point, settled.get(point.step))) settled.set(point.step, point);
+      for (const point of of) {
+        const before = settled.get(point.step);
+        if (!before || isLater(point, before)) settled.set(point.step, point);
+      }
       for (const [step, point] of settled) if (!(beside.get(step)?.time > point.time)) beside.set(step, point);
     };
     const sides = new Set(series.filter(({ job, entry }) => job !== "main" && entry === null).map(({ job }) => job));
@@ -1646,8 +1673,8 @@ function countingPoints(logged, outcomes, locks) {
     const from = [...beside.keys()].reduce((a, step) => (a === null || step < a ? step : a), null);
     const stands = new Map();
     for (const point of series) {
-      if (point.job !== "main" || point.entry !== null || isVoid(point) || (from !== null && point.step >= from)) continue;
-      stands.set(point.step, point); // the last one
+      const isMain = point.job === "main" && point.entry === null;
+      if (isMain && !isVoid(point) && (from === null || point.step < from)) stands.set(point.step, point); // the last one
     }
     const all = [...stands, ...beside].map(([step, { value }]) => [step, value]);
     if (all.length) result[tag] = all.sort(([a], [b]) => (a < b ? -1 : 1));
@@ -1702,7 +1729,7 @@ async function drive(run) {
     },
     outcome: async (state, ...fields) => {
       if (!["done", "failed", "skipped", "returned"].includes(state)) throw new Error(`${state} is no outcome`);
-      const says = state === "done" ? { scores: Object.fromEntries(valuesOf(fields)) } : fields.length ? { reason: fields.join(" ") } : {};
+      const says = state === "done" ? { scores: Object.fromEntries(valuesOf(fields)) } : { reason: fields[0] ?? null };
       return ["moved", await session.queue.outcome(state, says)];
     },
     close: async (status, reason) => {
@@ -1717,7 +1744,8 @@ async function drive(run) {
         session = await open(run, fields[0], Number(fields[1]));
         return ["opened", session.n];
       }
-      if (!session || !Object.hasOwn(commands, command)) throw new Error(session ? `no such command: ${command}` : "no session is open");
+      if (!Object.hasOwn(commands, command)) throw new Error(`no such command: ${command}`);
+      if (!session) throw new Error("no session is open");
       await session.check(); // whatever is asked for, nothing is written to a run that a newer session has
       if (session.state === "fenced") return ["fenced"];
       if (session.state === "gone") throw new Error(`${run} is not there any more`);
