@@ -19,6 +19,7 @@ from pathlib import Path
 import of_data
 import of_evaluations  # noqa: F401 - each adds its vectors
 import of_finished  # noqa: F401
+import of_json  # noqa: F401
 import of_lines  # noqa: F401
 import of_moments  # noqa: F401
 import of_names  # noqa: F401

@@ -17,7 +17,9 @@ from parts import (
     Json,
     at,
     closed,
+    finding,
     has_ended,
+    invalid,
     log,
     meta,
     outcome,
@@ -226,4 +228,15 @@ valid(
     "A log that is shorter than what was consumed (a copy, a lost disk) is covered by the file.",
     closed("main") | log("main", 1, series("loss", {1: 4})) | data(ROWS, sources={LOG: len(ONE)}, tokens=TOKENS),
     reading(MAIN, {"loss": [[1, 4], [2, 2]]}),
+)
+
+invalid(
+    "data_and_faulty_lines",
+    "6.9 8.2",
+    "Lines that were skipped when a data.parquet was made are still at fault.",
+    closed("main")
+    | log("main", 1, b"x\n", ONE, b"y\n")
+    | data(ROWS, sources={LOG: len(ONE) + 2}, skipped={LOG: 1}, tokens=TOKENS),
+    reading(MAIN, {"loss": [[1, 4], [2, 2]]}, skipped={LOG: [1, 4]}),
+    [finding("error", LOG, "6.8", 1), finding("error", LOG, "6.8", 4)],
 )

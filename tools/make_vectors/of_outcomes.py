@@ -282,3 +282,77 @@ valid(
         entries={"step_3.pt": at("best", "done")},
     ),
 )
+
+GROUP = series("loss", {1: 1, 2: 1, 3: 1})
+AGAIN = series("loss", {3: 3, 4: 3})
+valid(
+    "outcome_of_a_group",
+    "4.6 8.3",
+    "Sessions joined by continues are one: step 3 logged again voids no outcome, a later resume from 4 one of two.",
+    closed("main", 1, "crashed", "expired")
+    | closed("main", 2, "failed", "preempted", fence={MAIN: len(GROUP)}, continues=True)
+    | closed("main", 3, fence={"scalars/main.2.jsonl": len(AGAIN)})
+    | closed("eval")
+    | log("main", 1, GROUP)
+    | log("main", 2, AGAIN)
+    | log("main", 3, series("loss", {4: 40}))
+    | meta("step_3.pt", 3)
+    | meta("step_4.pt", 4, main_session=2)
+    | outcome("step_3.pt", 1, "done", 3, {"acc": 0.5})
+    | outcome("step_4.pt", 1, "done", 4, {"acc": 0.75}, main_session=2),
+    reading(
+        {"main": has_ended(3), "eval": has_ended()},
+        {"loss": [[1, 1], [2, 1], [3, 3], [4, 40]], "acc": [[3, 0.5]]},
+        entries={"step_3.pt": at(None, "done"), "step_4.pt": at(None, "done")},
+    ),
+)
+valid(
+    "outcome_of_a_zombie",
+    "4.7 8.3",
+    "What the trainer logged past its fence is not what it had logged last.",
+    closed("main", 1, "crashed", "expired")
+    | closed("main", 2, fence={MAIN: len(series("loss", {1: 1, 2: 1}))})
+    | closed("eval")
+    | log("main", 1, series("loss", {1: 1, 2: 1}), series("loss", {3: 1}))
+    | log("main", 2, series("loss", {3: 30}))
+    | meta("step_3.pt", 3)
+    | outcome("step_3.pt", 1, "done", 3, {"acc": 0.5}),
+    reading(
+        {"main": has_ended(2), "eval": has_ended()},
+        {"loss": [[1, 1], [2, 1], [3, 30]], "acc": [[3, 0.5]]},
+        entries={"step_3.pt": at(None, "done")},
+    ),
+)
+valid(
+    "outcome_and_a_spill",
+    "4.9 8.3",
+    "Pieces of a spill are logged too: a resume that voids one at step 3 voids the outcome of step 3.",
+    closed("main", 1, "crashed", "expired")
+    | closed("main", 2, fence={})
+    | closed("eval")
+    | log("main", 1, series("loss", {1: 1, 3: 1}), piece=0)
+    | log("main", 2, series("loss", {2: 20}))
+    | meta("step_3.pt", 3)
+    | outcome("step_3.pt", 1, "done", 3, {"acc": 0.5}),
+    reading(
+        {"main": has_ended(2), "eval": has_ended()},
+        {"loss": [[1, 1], [2, 20]]},
+        entries={"step_3.pt": at(None, "done")},
+    ),
+)
+valid(
+    "outcome_with_a_voided_line",
+    "5.9 8.3",
+    "A line of an outcome is void with it; and what a side job logged voids nothing of it.",
+    resumed(series("loss", {1: 1, 3: 1}))
+    | closed("eval")
+    | log("main", 2, series("loss", {2: 20}))
+    | log("eval", 1, row(3, 103, acc=0.5, entry="step_3.pt.1"), series("probe", {1: 7}))
+    | meta("step_3.pt", 3)
+    | outcome("step_3.pt", 1, "done", 3, {"acc": 0.5}),
+    reading(
+        {"main": has_ended(2), "eval": has_ended()},
+        {"loss": [[1, 1], [2, 20]], "probe": [[1, 7]]},
+        entries={"step_3.pt": at(None, "done")},
+    ),
+)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from parts import (
     Files,
     closed,
+    finding,
     has_ended,
+    invalid,
     is_running,
     log,
     opened,
@@ -196,4 +198,38 @@ valid(
         )
     },
     reading({"main": has_ended()}, {"a": [[1, 1]]}),
+)
+
+valid(
+    "three_sessions_and_two_tags",
+    "8.3",
+    "For each tag alone, the lowest first step of all later sessions voids.",
+    closed("main", 1, "failed", "preempted")
+    | closed("main", 2, "failed", "preempted", fence={MAIN: len(series("a", {1: 1, 5: 1}) + series("b", {1: 1, 5: 1}))})
+    | closed("main", 3, fence={"scalars/main.2.jsonl": len(series("a", {4: 2, 6: 2}) + series("b", {2: 2}))})
+    | log("main", 1, series("a", {1: 1, 5: 1}), series("b", {1: 1, 5: 1}))
+    | log("main", 2, series("a", {4: 2, 6: 2}), series("b", {2: 2}))
+    | log("main", 3, series("a", {5: 3}), series("c", {0: 3})),
+    reading(
+        {"main": has_ended(3)},
+        {"a": [[1, 1], [4, 2], [5, 3]], "b": [[1, 1], [2, 2]], "c": [[0, 3]]},
+    ),
+)
+valid(
+    "main_resumed_and_a_side_job",
+    "8.3",
+    "A side job's values stand whatever main does again; main's count before the side job's first step alone.",
+    resumed(series("acc", {1: 1, 2: 1, 3: 1}))
+    | closed("eval")
+    | log("main", 2, series("acc", {2: 2, 4: 2, 9: 2}))
+    | log("eval", 1, series("acc", {4: 40, 5: 50})),
+    reading({"main": has_ended(2), "eval": has_ended()}, {"acc": [[1, 1], [2, 2], [4, 40], [5, 50]]}),
+)
+invalid(
+    "log_of_a_session_to_come",
+    "4 8.3",
+    "A log of a session that has no lock counts like any other, and voids what is older.",
+    closed("main") | log("main", 1, series("a", {1: 1, 2: 1, 3: 1})) | log("main", 2, series("a", {2: 2})),
+    reading({"main": has_ended()}, {"a": [[1, 1], [2, 2]]}),
+    [finding("error", "scalars/main.2.jsonl", "4")],
 )
