@@ -605,7 +605,8 @@ open_next() {
   rm -f "jobs/$job.$top".*.beat.* "jobs/$job.$top".*.taken.* # of a closed session: anyone's (4.4)
   echo "open 0 $opened_at" >"$private/state"
   true >"$private/names.$n"
-  beat_on </dev/null >/dev/null 3<&- &
+  # exec, since a redirection of the function alone would keep a copy of what whoever reads the answers waits for
+  (exec >/dev/null 3<&- && beat_on) &
   helper=$!
 }
 
