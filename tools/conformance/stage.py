@@ -111,6 +111,7 @@ class Stage:
         """A checkpoint of a trainer, outside of the run."""
         path = self.place / "ckpt" / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # Written over in place, it would change what was handed over by a link.
         path.write_bytes(content)
         return path
 
