@@ -50,6 +50,7 @@ GROUPS = {
     "start": starting.measure,
     "queue": queueing.measure,
     "calls": calls.measure,
+    "nfs": calls.measure_nfs,
     "ls": listing.measure,
     "daemon": daemon.measure,
     "viewer": viewing.measure,

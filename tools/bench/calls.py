@@ -1,97 +1,182 @@
-"""Rows about calls of the file system: how many operations of the seam an act costs, counted there.
+"""Rows about calls of the file system: how many operations an act costs, and what a file server gets of them.
 
-One operation may be several requests to a server: put-if-absent is create, link, unlink and a fsync of the folder.
+Operations are counted at the seam that all of fsrun goes through; one may be several requests to a server:
+put-if-absent is create, link, unlink and a fsync of the folder. Requests are counted by the kernel's NFS client
+(``nfs``), on the bed of tests/shared: a real server and a real client as User-Mode Linux; where that cannot run, the
+rows say so.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rows import Row, Settings
+from rows import Row, Settings, child_command
 
-sys.path.append(str(Path(__file__).parents[2] / "tests"))
+TOP = Path(__file__).parents[2]
+sys.path[:0] = [str(TOP), str(TOP / "tests")]
+NO_REQUESTS = ("NULL", "EXCHANGE_ID", "CREATE_SESSION", "SEQUENCE", "RECLAIM_COMPLETE")
 
 
 def measure(settings: Settings) -> list[Row]:
     folder = settings.folder / "calls"
     try:
-        found = _count(folder)
+        found = count(str(folder), "")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return [
-        Row("calls", what, sum(counts.values()), "operations", note=", ".join(f"{n} {k}" for k, n in counts.items()))
-        for what, counts in found.items()
-    ]
+    return [_row("calls", what, counts, "operations") for what, counts in found.items()]
 
 
-def _count(folder: Path) -> dict[str, dict[str, int]]:
-    from fsrun.run.chain import look
-    from fsrun.run.opening import open_live
-    from fsrun.run.run import Run
+def measure_nfs(settings: Settings) -> list[Row]:
+    from tools.nfsbed.bed import Unfit
+    from tools.nfsbed.nfs import NfsBed
+    from tools.nfsbed.remote import PATH
+
+    environment = {"PATH": PATH, "HOME": "/run/tmp", "TMPDIR": "/run/tmp", "FSRUN_CAPTURE": "0", "FSRUN_COMPACT": "0"}
+    rows: list[Row] = []
+    try:
+        with NfsBed() as bed:
+            for version, mount in (("4.2", "/run/v4"), ("3", "/run/v3")):
+                command = child_command("calls", "count", f"{mount}/calls", mount)
+                process = bed.hosts["A"].start(command, environment | {"PYTHONDONTWRITEBYTECODE": "1"}, "/run/tmp")
+                if process.wait(300):
+                    raise RuntimeError("\n".join(process.err[-20:]))
+                for what, counts in process.said[-1].items():
+                    rows.append(_row("nfs", f"NFS {version}: {what}", counts, "requests"))
+    except Unfit as missing:
+        return [Row("nfs", f"requests to an NFS server (not run: {missing})", math.nan, "")]
+    return rows
+
+
+def _row(group: str, what: str, counts: dict[str, int], unit: str) -> Row:
+    said = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda each: -each[1]))
+    return Row(group, what, sum(counts.values()), unit, note=said)
+
+
+# What follows may run on another host.
+
+
+def count(folder: str, mount: str) -> dict[str, dict[str, int]]:
+    """What each act costs: operations of the seam, or with ``mount`` the requests of that NFS mount."""
     from support.fs import CountingFS
 
     fs = CountingFS()
     found: dict[str, dict[str, int]] = {}
 
     def act(what: str, work: Callable[[], Any]) -> Any:
-        # Three times, and the least of them: a view or a beat of another thread may fall in between.
+        # The least of several: a view or a beat of another thread may fall in between.
+        before = _requests(mount) if mount else Counter()
         fs.reset()
         result = work()
-        found.setdefault(what, dict(fs.counts))
-        if fs.counts.total() < sum(found[what].values()):
-            found[what] = dict(fs.counts)
+        counts = _requests(mount) - before if mount else Counter(fs.counts)
+        if what not in found or counts.total() < sum(found[what].values()):
+            found[what] = dict(counts)
         return result
 
-    def start(job: str) -> Run:
-        arguments = {
-            "project": "bench",
-            "run_id": "counted",
-            "run_name": None,
-            "job": job,
-            "config": None,
-            "root": str(folder),
-            "handover": None,
-            "timeout": 80_000.0,
-            "wait": 0.0,
-            "hands_over": False,
-            "strict": False,
-            "ranks": "alone",
-            "on_fenced": "warn",
-        }
-        live = open_live(arguments, fs=fs)
-        return Run(live.opened.where, job, live, strict=False)
+    try:
+        _acts(folder, fs, act)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
 
-    main, evaluator = start("main"), start("eval")
-    session = main._live.session  # type: ignore[union-attr]
+
+def _requests(mount: str) -> Counter[str]:
+    """Requests that this host's NFS client has made for a mount so far, by kind."""
+    found: Counter[str] = Counter()
+    inside = counting = False
+    for line in Path("/proc/self/mountstats").read_text().splitlines():
+        words = line.split()
+        if line.startswith("device "):
+            inside, counting = f" mounted on {mount} " in line, False
+        elif inside and line.strip() == "per-op statistics":
+            counting = True
+        elif counting and len(words) > 2 and words[0].endswith(":") and words[0][:-1] not in NO_REQUESTS:
+            found[words[0][:-1]] = int(words[1])
+    return found
+
+
+def _acts(folder: str, fs: Any, act: Callable[[str, Callable[[], Any]], Any]) -> None:
+    from fsrun.daemon.scan import look_inside
+    from fsrun.disk import identity
+    from fsrun.run import places
+    from fsrun.run.chain import look
+    from fsrun.run.listing import brief_run, find_runs
+    from fsrun.run.reader import RunReader
+
+    main, evaluator = _start(folder, fs, "main"), _start(folder, fs, "eval")
+    live = main._live
     time.sleep(0.5)  # the first views
     main.add_scalar({"a": 1.0}, 0)
     main.flush()
     evaluator.add_scalar({"b": 1.0}, 0)
-    entries = evaluator.entries(best="max:eval/acc", poll=0.01)
-    for i in range(3):
-        act("a beat", session.beat)
+    evaluator.flush()
+    entries = evaluator.entries(best="max:eval/acc", keep=1, poll=0.01)
+    for i in range(4):
+        act("a beat", live.session.beat)
         act("a look at all jobs of a run", lambda: look(fs, main.path, "main"))
+        act("the view", live._write_view)
         main.add_scalar({"a": 1.0}, i)
         act("a flush of the log", main.flush)
-        checkpoint = folder / f"step_{i}.pt"
+        act("a reader's look at two logs of one line and more", lambda: RunReader(main.path, fs=fs).scalars())
+        act("`ls`, a root of one run with two live jobs", lambda: _list(fs, folder, brief_run, find_runs))
+        act("a daemon's look through a run's folder", lambda: look_inside(fs, main.path, identity.own(), None, None))
+        act("an evaluator's look at an empty queue", lambda: places.look(live.session.store))
+        checkpoint = Path(folder, f"step_{i}.pt")
         checkpoint.write_bytes(b"weights")
         act("a hand-over of one file", lambda path=checkpoint: _handed_over(main, path))
+        checkpoint.unlink()
         entry = act("a claim, with the looks around it", lambda: next(entries))
-        act("an outcome, the move, pruning, and the line", lambda entry=entry: entry.done({"eval/acc": 0.5}))
-    main.finish_queue()
+        act("an outcome, the move, pruning, and the line", lambda entry=entry, i=i: entry.done({"eval/acc": i}))
+    parts = Path(folder, "checkpoint-9")
+    parts.mkdir()
+    for part in range(100):
+        (parts / f"part-{part}.bin").write_bytes(b"weights")
+    act("a hand-over of a folder of 100 files", lambda: _handed_over(main, parts))
     entries.close()
+    for _ in range(3):
+        side = act("opening a side job", lambda: _start(folder, fs, "side"))
+        time.sleep(0.5)
+        act("ending it", side.finish)
+    main.finish_queue()
     evaluator.finish()
     main.finish()
-    return found
+
+
+def _list(fs: Any, folder: str, brief_run: Any, find_runs: Any) -> None:
+    for path, chains in find_runs(fs, folder):
+        brief_run(fs, path, chains, now_ns=0)
+
+
+def _start(folder: str, fs: Any, job: str) -> Any:
+    from fsrun.run.opening import open_live
+    from fsrun.run.run import Run
+
+    arguments = {
+        "project": "bench",
+        "run_id": "counted",
+        "run_name": None,
+        "job": job,
+        "config": None,
+        "root": folder,
+        "handover": None,
+        "timeout": 80_000.0,
+        "wait": 0.0,
+        "hands_over": False,
+        "strict": False,
+        "ranks": "alone",
+        "on_fenced": "warn",
+    }
+    live = open_live(arguments, fs=fs)
+    return Run(live.opened.where, job, live, strict=False)
 
 
 def _handed_over(run: Any, path: Path) -> None:
-    entry = run.enqueue(path)
-    while not Path(run.path, "queue", entry).exists():
-        time.sleep(0.001)
-    time.sleep(0.05)
+    run.enqueue(path)
+    if not run._live.handover.drain(90):
+        raise RuntimeError(f"{path} was not handed over")
