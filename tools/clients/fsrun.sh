@@ -470,14 +470,14 @@ identify() {
   holder="{\"host\":$(js "$host"),\"boot\":\"$boot\",\"pidns\":\"$pidns\",\"pid\":$$,\"ticks\":$ticks}"
 }
 
-# process PID: its state, parent and start ticks; false where it has no place in /proc. A name may hold spaces and ")".
+# process PID: its state and start ticks; false where it has no place in /proc. A name may hold spaces and ")".
 process() {
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
   set -f
   # shellcheck disable=SC2086
   set -- ${stat##*) }
   set +f
-  process_state=$1 process_parent=$2 process_ticks=${20}
+  process_state=$1 process_ticks=${20}
 }
 
 # is_dead HOST BOOT PIDNS PID TICKS: proved on this host; anything else is unknown, and unknown is alive (4.4)
@@ -552,6 +552,9 @@ END
   echo "$mark $up $up 1" >"$window" # another beat, or this observer was cut off: the window starts again
 }
 
+# put_end JOB N TOKEN STATUS REASON MEMBER (6.3)
+put_end() { put "jobs/$1.$2.end" "{\"protocol\":\"1.0\",\"job\":\"$1\",\"session\":$2,\"token\":\"$3\",\"status\":\"$4\",\"reason\":$5,\"ended\":\"$(utc)\",$6}"; }
+
 # close_other REASON: close session top of the job that was judged, by the very beat that was watched (4.4)
 close_other() {
   other_taken=jobs/$judged.$top.$l_token.taken.${mark##*.}
@@ -561,7 +564,7 @@ close_other() {
       mv -f "$mark" "$other_taken" 2>/dev/null || listed "$other_taken" || return 1 # the holder has moved on
       ;;
   esac
-  put "jobs/$judged.$top.end" "{\"protocol\":\"1.0\",\"job\":\"$judged\",\"session\":$top,\"token\":\"\",\"status\":\"crashed\",\"reason\":\"$1\",\"ended\":\"$(utc)\",\"found_by\":$holder}"
+  put_end "$judged" "$top" '' crashed "\"$1\"" "\"found_by\":$holder"
   [ $? -ne 2 ] || return 1
   [ "$mark" = none ] || rm -f "$other_taken"
   rm -f "$window"
@@ -594,8 +597,8 @@ open_next() {
   n=$((top + 1)) fences=null continues=$1
   token=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
   [ "$top" -eq 0 ] || fences=$(fence "$job" "$top")
-  true >"jobs/$job.$n.$token.beat.0" || return 2
   now && opened_at=$up
+  true >"jobs/$job.$n.$token.beat.0" || return 2
   put "jobs/$job.$n.lock" "{\"protocol\":\"1.0\",\"job\":\"$job\",\"session\":$n,\"token\":\"$token\",\"timeout\":$T,\"opened\":\"$(utc)\",\"holder\":$holder,\"continues\":${1:-false},\"fence\":$fences,\"project\":$(js "$(basename "${run%/*}")"),\"run\":$(js "${run##*/}"),\"unit\":$([ "$job" = main ] && printf %s "$unit" || echo null)}"
   open_rc=$?
   if [ $open_rc -ne 0 ]; then
@@ -700,7 +703,7 @@ holding() {
       return 0
     fi
     stop_beating # closed by a false verdict: put what is missing of it, and go on as the next session
-    [ -n "$ended" ] || put "jobs/$job.$n.end" "{\"protocol\":\"1.0\",\"job\":\"$job\",\"session\":$n,\"token\":\"\",\"status\":\"crashed\",\"reason\":\"expired\",\"ended\":\"$(utc)\",\"found_by\":null}"
+    [ -n "$ended" ] || put_end "$job" "$n" '' crashed '"expired"' '"found_by":null'
     rm -f "jobs/$job.$n.$token".beat.* "jobs/$job.$n.$token".taken.*
     old_n=$n top=$n
     open_next true
@@ -802,19 +805,19 @@ stage() {
   if [ -d "$1" ]; then
     mkdir "$2" || return 1
     for stage_f in "$1"/* "$1"/.[!.]* "$1"/..?*; do
-      [ -e "$stage_f" ] || continue
+      [ -e "$stage_f" ] || [ -L "$stage_f" ] || continue
       (stage "$stage_f" "$2/${stage_f##*/}") || return 1
     done
   elif [ -f "$1" ]; then
     link "$(readlink -f "$1")" "$2" 2>/dev/null || cp -p "$1" "$2"
   else
-    return 1 # a pipe or a device
+    return 1 # a pipe, a device, a link that leads nowhere
   fi
 }
 
 # enqueue PATH NAME STEP
 enqueue() {
-  [ -e "$1" ] || { answer error 'no such checkpoint'; return; }
+  [ -e "$1" ] && is_step "$3" || { answer error 'no such checkpoint, or no step'; return; }
   hidden "$u/queue" && staged=$tmp
   now_ns
   if mkdir "$staged" 2>/dev/null && stage "${1%/}" "$staged/x" && flush_tree "$staged"; then
@@ -858,6 +861,8 @@ value() {
   esac
 }
 
+is_step() { case $1 in *[!0-9-]*) return 1 ;; *) value "$1" >/dev/null ;; esac; }
+
 # pairs TAG VALUE...: as members of an object, each with a comma before it
 pairs() {
   while [ $# -ge 2 ]; do
@@ -898,6 +903,7 @@ END
   [ "$e_step" != - ] || e_step=$(step_of "$1")
 }
 fact() { [ "$2" = - ] || printf '"%s":%s,' "$1" "$2"; }
+facts() { fact step "$e_step" && fact main_session "$e_main" && fact order "$e_order"; }
 
 # unchanged PATH ENTRY: whether it is as its meta says (5.1); what has no meta cannot be compared
 unchanged() {
@@ -910,14 +916,14 @@ unchanged() {
     }
     function said(key) { key = SUBSEP "files" SUBSEP I SUBSEP key; return key in K && V[key] != "" ? V[key] : "-" }' |
     while IFS=' ' read -r want_size want_mtime want_sample want_name; do
-    want_name=${want_name%/}
-    file=$1${want_name%/}
-    [ -f "$file" ] || exit 1
-    file_facts "$file"
-    [ "$size" = "$want_size" ] || exit 1
-    [ -z "$mtime" ] || [ "$want_mtime" = - ] || [ "$mtime" = "$want_mtime" ] || exit 1
-    [ -z "$sample" ] || [ "$want_sample" = - ] || [ "$sample" = "$want_sample" ] || exit 1
-  done
+      want_name=${want_name%/}
+      file=$1${want_name%/}
+      [ -f "$file" ] || exit 1
+      file_facts "$file"
+      [ "$size" = "$want_size" ] || exit 1
+      [ -z "$mtime" ] || [ "$want_mtime" = - ] || [ "$mtime" = "$want_mtime" ] || exit 1
+      [ -z "$sample" ] || [ "$want_sample" = - ] || [ "$sample" = "$want_sample" ] || exit 1
+    done
 }
 
 # next_name: give the claim the next use of its name, since another file has this one (5.2)
@@ -930,31 +936,31 @@ next_name() {
   # what the meta says goes along where it is about this file
   if ! listed "$u/meta/$ce.json" || ! unchanged "$from" "$ce"; then e_step=$(step_of "$ce") e_main=- e_order=$ns; fi
   split_name "$ce"
-  reserve "$ce" $((use + 1)) "$next_facts,$(fact step "$e_step")$(fact main_session "$e_main")$(fact order "$e_order")\"source\":$(js "$ce")" || return 1
+  reserve "$ce" $((use + 1)) "$next_facts,$(facts)\"source\":$(js "$ce")" || return 1
   protected && mv -f "$from" "${from%/*}/$entry" && ce=$entry
 }
 
 # settle STATE FIELDS: put the outcome of the claim; sets stands, the state of the one that stands, and ours where that is
-# this one (5.3). An outcome that names another claim is about another file (5.2).
+# this one (5.3). An outcome that names another claim is about another file (5.2). 1: the claim is gone, 2: it cannot be put.
 settle() {
   ours='' settle_tries=0
   while :; do
     settle_token=
     [ "$cj.$cs" != "$job.$n" ] || settle_token=$token
     put "evals/$ce.$ck.json" "{\"protocol\":\"1.0\",\"entry\":$(js "$ce"),\"attempt\":$ck,\"state\":\"$1\",$2\"ended\":\"$(utc)\",\"job\":\"$cj\",\"session\":$cs,\"token\":\"$settle_token\",\"by\":$holder}"
-    case $? in 0) stands=$1 ours=1; return 0 ;; 2) return 1 ;; esac
+    case $? in 0) stands=$1 ours=1; return 0 ;; 2) return 2 ;; esac
     { read -r stands && read -r owner_job && read -r owner_session; } <<END
 $(get "evals/$ce.$ck.json" state job session)
 END
     if [ "$owner_job.$owner_session" = "$cj.$cs" ]; then return 0; fi
-    if [ "$(tail -c 1 "evals/$ce.$ck.json")" != '' ] && [ $settle_tries -le 20 ]; then # not whole: it is being written
+    if [ "$(tail -c 1 "evals/$ce.$ck.json" | od -An -tx1 | tr -d ' ')" = 0a ]; then # whole, and about another claim or nobody's
+      next_name || return 1
+    elif [ $settle_tries -le 20 ]; then # it is being written
       settle_tries=$((settle_tries + 1))
       nap $((cT / 20))
-    elif [ "$(tail -c 1 "evals/$ce.$ck.json")" != '' ]; then # for T: a crash where links are refused (11)
+    else # for T: a crash where links are refused (11)
       hidden evals
       protected && mv -f "evals/$ce.$ck.json" "$tmp" || return 1
-    else
-      next_name || return 1
     fi
   done
 }
@@ -1004,23 +1010,23 @@ keep() {
 
 # surplus [ENTRY]: what stands in best/ (and ENTRY, as if it did) with at least keep strictly better ones beside it (5.7)
 surplus() {
-  { read -r mode && read -r keep && read -r rule_tag; } <<END
+  { read -r mode && read -r keep && IFS= read -r rule_tag; } <<END
 $(get ./best.json mode keep tag)
 END
   number "$keep" || return 0 # 0, or none: all are kept
   for surplus_f in best/* ${1:+"best/$1"}; do
     for surplus_e in "evals/${surplus_f#best/}".*.json; do
       surplus_k=${surplus_e#"evals/${surplus_f#best/}."}
-      ! number "${surplus_k%.json}" || stream "${surplus_f#best/}" - "$surplus_e"
+      ! number "${surplus_k%.json}" || stream record "${surplus_f#best/}" "$surplus_e"
     done
   done | MODE=$mode TAG=$rule_tag KEEP=$keep awk "$JSON$FILES"'
     function opened() {} function line(s) {}
     function closed(good,  v, p) {
       p = SUBSEP "scores" SUBSEP ENVIRON["TAG"]; v = V[p]
       if (!good || V[SUBSEP "state"] != "done" || !(p in K) || K[p] == "s" && v !~ /^(NaN|-?Infinity)$/ || K[p] !~ /^[sn]$/) return
-      SIGN[KIND] = v == "NaN" ? -2 : v == "Infinity" ? 1 : v == "-Infinity" ? -1 : 0
-      NUM[KIND] = K[p] == "n" ? v + 0 : 0; AT_STEP[KIND] = whole(SUBSEP "step")
-      if (ENVIRON["MODE"] == "min" && SIGN[KIND] != -2) { SIGN[KIND] = -SIGN[KIND]; NUM[KIND] = -NUM[KIND] }
+      SIGN[NAME] = v == "NaN" ? -2 : v == "Infinity" ? 1 : v == "-Infinity" ? -1 : 0
+      NUM[NAME] = K[p] == "n" ? v + 0 : 0; AT_STEP[NAME] = whole(SUBSEP "step")
+      if (ENVIRON["MODE"] == "min" && SIGN[NAME] != -2) { SIGN[NAME] = -SIGN[NAME]; NUM[NAME] = -NUM[NAME] }
     }
     function better(a, b) {
       if (SIGN[a] != SIGN[b]) return SIGN[a] > SIGN[b]
@@ -1039,8 +1045,7 @@ prune() {
 # adopt N: the claim of session N, which this one continues: returned, then straight into the own claim of k + 1 (5.4)
 adopt() {
   [ -n "$ce" ] || return 0
-  facts_of "$ce"
-  if settle returned "\"reason\":\"adopted\",$(fact step "$e_step")$(fact main_session "$e_main")$(fact order "$e_order")" && [ "$stands" = returned ]; then
+  if settle returned "\"reason\":\"adopted\",$(facts)" && [ "$stands" = returned ]; then
     from=$(claim_path)
     folder "$u/claimed/$job.$n" && folder "$u/claimed/$job.$n/$((ck + 1))" && protected &&
       mv -f "$from" "$u/claimed/$job.$n/$((ck + 1))/" 2>/dev/null && cs=$n ck=$((ck + 1)) && return
@@ -1060,7 +1065,7 @@ recover() {
       ce=${recover_e##*/} ck=${recover_e%/*} ck=${ck##*/}
       number "$ck" && is_entry "$ce" && [ -e "$recover_e" ] || continue
       facts_of "$ce"
-      settle lost "\"reason\":null,$(fact step "$e_step")$(fact main_session "$e_main")$(fact order "$e_order")" && bring
+      settle lost "\"reason\":null,$(facts)" && bring
     done
     rmdir "$recover_f"/* "$recover_f" 2>/dev/null
   done
@@ -1079,7 +1084,7 @@ waiting() {
 # claim PATH: one rename into the own claim (5.2); 1: another was faster
 claim() {
   ce=${1##*/} ck=1 cj=$job cs=$n
-  case ${1%/*} in */retry/*) ck=${1%/*} ck=${ck##*/} ;; esac
+  case ${1#"$u"/} in retry/*) ck=${1%/*} ck=${ck##*/} ;; esac
   name=$ce
   if [ "$ck" -eq 1 ] && grep -qFx -e "$ce" "$private/names.$n"; then
     # A second file of one name in one session gets its next name in the very rename: two claims under one path could
@@ -1127,14 +1132,15 @@ take() {
     if [ "$e_order" = - ]; then # 5.9: what neither the meta nor the name tells, the claimant states
       now_ns
       look main
-      e_order=$ns e_main=$top
+      e_order=$ns
+      [ "$e_main" != - ] || e_main=$top
       [ "$e_step" != - ] || e_step=$(last_step)
     fi
     if unchanged "$(claim_path)" "$ce"; then
       answer taken "$ce" "$ck" "$(cd "$u" && pwd -P)/claimed/$cj.$cs/$ck/$ce"
       return
     fi
-    settle failed "\"reason\":\"changed\",$(fact step "$e_step")$(fact main_session "$e_main")$(fact order "$e_order")" && bring
+    settle failed "\"reason\":\"changed\",$(facts)" && bring
     ce=
   done 4<"$private/waiting"
   if over && over; then answer over; else answer none; fi # twice: an entry moves between two listings
@@ -1167,7 +1173,7 @@ over() {
 # outcome STATE [REASON | TAG VALUE...]
 outcome() {
   [ -n "$ce" ] || { answer error 'nothing is claimed'; return; }
-  o_state=$1 scores='' o_reason=null
+  o_state=$1 o_step=$e_step scores='' o_reason=null
   shift
   o_time=$(date +%s)
   case $o_state in
@@ -1178,11 +1184,15 @@ outcome() {
   esac
   # 5.1: again before done. A claim that is gone is another matter: the outcome that stands decides.
   if [ "$o_state" = done ] && [ -e "$(claim_path)" ] && ! unchanged "$(claim_path)" "$ce"; then o_state=failed o_reason='"changed"' scores=; fi
-  settle "$o_state" "\"reason\":$o_reason,$(fact step "$e_step")$(fact main_session "$e_main")$(fact order "$e_order")\"time\":$o_time,\"scores\":{${scores#,}}," || { ce=; answer error 'the claim is gone'; return; }
+  settle "$o_state" "\"reason\":$o_reason,$(facts)\"time\":$o_time,\"scores\":{${scores#,}},"
+  case $? in
+    1) ce=; answer error 'the claim is gone'; return ;;
+    2) answer error 'the outcome cannot be written'; return ;;
+  esac
   bring
   if [ -n "$ours" ] && [ "$stands" = done ]; then
     # 5.9: after it stands, and by none but the one whose outcome it is
-    [ -z "$scores" ] || [ "$e_step" = - ] || append "{\"step\":$e_step,\"time\":$o_time$scores,\"entry\":$(js "$ce.$ck")}"
+    [ -z "$scores" ] || [ "$o_step" = - ] || append "{\"step\":$o_step,\"time\":$o_time$scores,\"entry\":$(js "$ce.$ck")}"
     prune
   fi
   ce=
@@ -1243,11 +1253,13 @@ beat() {
 log_line() { # STEP TIME TAG VALUE...
   log_step=$1 log_time=$2
   shift 2
-  if value "$log_time" >/dev/null && log_pairs=$(pairs "$@") && append "{\"step\":$log_step,\"time\":$log_time$log_pairs}" 2>/dev/null; then answer logged; else answer error 'the line cannot be written'; fi
+  if is_step "$log_step" && value "$log_time" >/dev/null && log_pairs=$(pairs "$@") && append "{\"step\":$log_step,\"time\":$log_time$log_pairs}" 2>/dev/null; then answer logged; else answer error 'the line cannot be written'; fi
 }
 
 # best MODE TAG KEEP: put once a run (5.7)
 best() {
+  case $1 in max | min) ;; *) answer error "no direction: $1"; return ;; esac
+  [ "$3" = 0 ] || number "$3" || { answer error "no number: $3"; return; }
   put ./best.json "{\"protocol\":\"1.0\",\"mode\":\"$1\",\"tag\":$(js "$2"),\"keep\":$3}"
   best_rule=$(get ./best.json mode keep tag)
   if [ "$best_rule" = "$1$nl$3$nl$2" ]; then
@@ -1261,7 +1273,7 @@ best() {
 # close_job STATUS [REASON] (4.3): claims are given back, then the end, then the beat goes
 close_job() {
   if [ -n "$ce" ]; then
-    settle returned "\"reason\":\"the session ends\",$(fact step "$e_step")$(fact main_session "$e_main")$(fact order "$e_order")" && bring
+    settle returned "\"reason\":\"the session ends\",$(facts)" && bring
     ce=
   fi
   [ "$job" = main ] || prune
@@ -1272,7 +1284,7 @@ close_job() {
   fi
   close_reason=null
   [ -z "${2-}" ] || close_reason=$(js "$2")
-  put "jobs/$job.$n.end" "{\"protocol\":\"1.0\",\"job\":\"$job\",\"session\":$n,\"token\":\"$token\",\"status\":\"$1\",\"reason\":$close_reason,\"ended\":\"$(utc)\",\"sizes\":{$close_sizes}}"
+  put_end "$job" "$n" "$token" "$1" "$close_reason" "\"sizes\":{$close_sizes}"
   case $? in
     1) holding && close_job "$@"; return ;; # closed by a false verdict meanwhile: the next session has the true status
     2) return 2 ;;
