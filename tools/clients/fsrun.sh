@@ -1013,7 +1013,8 @@ surplus() {
   { read -r mode && read -r keep && IFS= read -r rule_tag; } <<END
 $(get ./best.json mode keep tag)
 END
-  number "$keep" || return 0 # 0, or none: all are kept
+  [ "$keep" != - ] || keep=1
+  number "$keep" || return 0 # 0: all are kept
   for surplus_f in best/* ${1:+"best/$1"}; do
     for surplus_e in "evals/${surplus_f#best/}".*.json; do
       surplus_k=${surplus_e#"evals/${surplus_f#best/}."}
@@ -1262,7 +1263,7 @@ best() {
   [ "$3" = 0 ] || number "$3" || { answer error "no number: $3"; return; }
   put ./best.json "{\"protocol\":\"1.0\",\"mode\":\"$1\",\"tag\":$(js "$2"),\"keep\":$3}"
   best_rule=$(get ./best.json mode keep tag)
-  if [ "$best_rule" = "$1$nl$3$nl$2" ]; then
+  if [ "$best_rule" = "$1$nl$3$nl$2" ] || [ "$3 $best_rule" = "1 $1$nl-$nl$2" ]; then
     prune
     answer ruled
   else
