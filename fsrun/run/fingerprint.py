@@ -122,8 +122,8 @@ def compare(fs: FileSystem, path: str, files: Iterable[Mapping[str, Any]]) -> Di
         except ValueError as error:
             return Difference(str(error), late=False)
         if found["size"] != item.get("size", found["size"]):
-            late = found["size"] < item["size"]
-            return Difference(f"{shown} has {found['size']} bytes, {item['size']} were handed over", late=late)
+            late = isinstance(item["size"], int) and found["size"] < item["size"]
+            return Difference(f"{shown} has {found['size']} bytes, {item['size']!r:.40} were handed over", late=late)
         for key, what in (("mtime_ns", "was written again"), ("sample", "has other bytes")):
             if item.get(key) is not None and found[key] != item[key]:
                 return Difference(f"{shown} {what}", late=False)

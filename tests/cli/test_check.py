@@ -22,6 +22,10 @@ from tests.support import build
 from tests.support.command import fsrun
 from tests.support.fs import CountingFS, FaultFS
 
+STARTED = ("protocol", "job", "session", "recorded", "host", "command")
+ARTIFACT = (
+    b'{"time":1,"name":"m","version":0,"path":"artifacts/m/v0/files","manifest":"artifacts/m/v0/manifest.json"}\n'
+)
 META = {"protocol": "1.0", "entry": "a_1.pt", "step": 1, "main_session": 1, "kind": "file", "files": [], "size": 1}
 
 
@@ -161,6 +165,64 @@ BREACHES: dict[str, tuple[Change, tuple[str, str, int | None, str]]] = {
         lambda r: r.log("eval", 1, b'{"a": 1}\n'), ("error", "scalars/eval.1.jsonl", 2, "6.8")),
     "a value that is no number": (
         lambda r: r.log("eval", 1, b'{"step": 2, "a": "text", "b": 1}\n'), ("error", "scalars/eval.1.jsonl", 2, "6.8")),
+    "a tag that no writer may use": (
+        lambda r: r.log("eval", 1, build.line(2, {"a\u0001b": 1.0})), ("warning", "scalars/eval.1.jsonl", 2, "6.8")),
+    "a line of an outcome that another session put": (
+        lambda r: r.log("main", 2, build.line(9, {"x": 1.0}, entry="a_1.pt.1")),
+        ("error", "scalars/main.2.jsonl", 6, "5.9")),
+    "a line of an outcome that is not done": (
+        lambda r: r.log("eval", 1, build.line(2, {"x": 1.0}, entry="b_2.pt.1")),
+        ("error", "scalars/eval.1.jsonl", 2, "5.9")),
+    "a fence below what the end before it states": (
+        lambda r: (r.end("main", 1, sizes={"scalars/main.1.jsonl": 50}), r.lock("main", 2, fence={})),
+        ("error", "jobs/main.2.lock", None, "4.7")),
+    "an end with the token of another run": (
+        lambda r: r.end("main", 2, token="0123456789"), ("error", "jobs/main.2.end", None, "6.3")),
+    "an end of another session": (
+        lambda r: r.write("jobs/main.2.end", (r.path / "jobs/main.1.end").read_bytes()),
+        ("error", "jobs/main.2.end", None, "6.3")),
+    "a holder that is none": (
+        lambda r: r.lock("eval", 1, holder={"host": 7}), ("error", "jobs/eval.1.lock", None, "6.1")),
+    "a unit that says not where": (
+        lambda r: r.lock("eval", 1, unit={"id": "x"}), ("error", "jobs/eval.1.lock", None, "6.2")),
+    "a timeout that is none": (lambda r: r.lock("eval", 1, timeout=0), ("error", "jobs/eval.1.lock", None, "6.2")),
+    "a record with a byte order mark": (
+        lambda r: r.write("best.json", b"\xef\xbb\xbf" + (r.path / "best.json").read_bytes()),
+        ("note", "best.json", None, "6")),
+    "a rule that keeps less than none": (
+        lambda r: r.write("best.json", {"protocol": "1.0", "mode": "max", "tag": "x", "keep": -1}),
+        ("error", "best.json", None, "5.7")),
+    "what waits was written again": (
+        lambda r: r.write("meta/d_4.pt.json", META | {"entry": "d_4.pt", "files": [{"name": "", "size": 99}]}),
+        ("error", "queue/d_4.pt", None, "5.1")),
+    "what is kept has another name": (
+        lambda r: os.link(r.path / "best/a_1.pt", r.path / "mine.pt"), ("note", "best/a_1.pt", None, "5.6")),
+    "an environment that is cut short": (
+        lambda r: r.write("files/main.1.environment.json", b'{"pro'),
+        ("error", "files/main.1.environment.json", None, "6")),
+    "an environment that lacks keys": (
+        lambda r: r.write("files/main.1.environment.json", {"protocol": "1.0", "job": "main", "session": 1}),
+        ("error", "files/main.1.environment.json", None, "6.14")),
+    "an environment of another session": (
+        lambda r: r.write("files/main.1.environment.json", dict.fromkeys(STARTED, "x")),
+        ("error", "files/main.1.environment.json", None, "6.14")),
+    "an environment of no session": (
+        lambda r: r.write("files/eval.7.environment.json", dict.fromkeys(STARTED, "x") | {"job": "eval", "session": 7}),
+        ("error", "files/eval.7.environment.json", None, "4")),
+    "a media line whose file is gone": (
+        lambda r: r.write("media/main.2.jsonl", b'{"step":1,"time":1,"kind":"image","tag":"a","path":"media/1.png"}\n'),
+        ("error", "media/main.2.jsonl", 1, "6.10")),
+    "a media line that leads out": (
+        lambda r: r.write("media/main.2.jsonl", b'{"step":1,"time":1,"kind":"image","tag":"a","path":"../x"}\n'),
+        ("error", "media/main.2.jsonl", 1, "6.10")),
+    "a table line without a path": (
+        lambda r: r.write("tables/main.2.jsonl", b'{"step":1,"time":1,"name":"a"}\n'),
+        ("error", "tables/main.2.jsonl", 1, "6.11")),
+    "an artifact whose manifest is none": (
+        lambda r: (r.write("artifacts/m/v0/manifest.json", b"[]\n"), (r.path / "artifacts/m/v0/files").mkdir(),
+                   r.write("artifacts/main.2.jsonl", ARTIFACT)), ("error", "artifacts/main.2.jsonl", 1, "6.12")),
+    "an index of no session": (
+        lambda r: r.write("media/main.9.jsonl", b""), ("error", "media/main.9.jsonl", None, "4")),
     "NUL bytes": (lambda r: r.log("main", 2, b"\0\0\0"), ("warning", "scalars/main.2.jsonl", 6, "8.2")),
     "a torn last line of a closed session": (
         lambda r: r.log("main", 2, b'{"step'), ("note", "scalars/main.2.jsonl", 6, "8.2")),

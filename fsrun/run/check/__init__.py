@@ -18,6 +18,7 @@ from fsrun.run.check.leftovers import check_leftovers
 from fsrun.run.check.logs import check_logs
 from fsrun.run.check.queue import check_queue
 from fsrun.run.check.sessions import check_sessions
+from fsrun.run.check.started import check_started
 
 __all__ = ["Finding", "Fix", "apply_fixes", "check_run"]
 
@@ -47,8 +48,9 @@ def _look(fs: FileSystem, path: str) -> Picture:
     if MAIN not in picture.chains or not picture.chains[MAIN].locks:
         raise NotFoundError(f"{path}: no run stands here ({layout.JOBS}/{layout.lock_name(MAIN, 1)} is missing)")
     check_sessions(picture)
-    unit = check_queue(picture)
-    check_logs(picture)
+    unit, outcomes = check_queue(picture)
+    check_logs(picture, outcomes)
+    check_started(picture, set(picture.store.names("")))
     check_leftovers(picture, unit)
     return picture
 

@@ -127,6 +127,8 @@ class Picture:
             what = "is no JSON object" if data.endswith(b"\n") and len(data) <= codec.MAX_RECORD else cut
             self.report("error", shown, "6", what, "restore it from a copy; readers take it for not there yet")
             return None
+        if data.startswith(b"\xef\xbb\xbf"):
+            self.report("note", shown, "6", "begins with a byte order mark", "nothing: readers skip it")
         # Of other records than locks, who wrote them by hand may have left it out.
         self._check_version(shown, value if kind is Lock else {"protocol": PROTOCOL} | value)
         try:

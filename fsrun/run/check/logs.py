@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from fsrun.core import layout
+from fsrun.core.records import End, Lock
 from fsrun.core.scalars import Sessions, Source, read_sessions, sources
 from fsrun.core.system import parse_samples
 from fsrun.disk.logs import LogReader, line_numbers, read_pieces
 from fsrun.run.check.extent import cuts_line, measure
 from fsrun.run.check.finding import Fix, Picture
+from fsrun.run.check.kept import Outcomes
 from fsrun.run.check.recorded import check_indexes
 from fsrun.run.check.repair import bring_spill, build_data
+from fsrun.run.check.tagged import check_lined, check_tags
 from fsrun.run.spill import find_spills
 
 _MOST = 20
 """Faulty lines of one log that are named one by one."""
 
 
-def check_logs(picture: Picture) -> None:
+def check_logs(picture: Picture, outcomes: Outcomes) -> None:
     """Check every log that a session of the run has, or should not have."""
     held = read_sessions(picture.locks.values())
     done = _done_outcomes(picture)
@@ -24,7 +27,7 @@ def check_logs(picture: Picture) -> None:
     folders = set(picture.store.names(""))
     if layout.SCALARS in folders:
         for source in sources(picture.store.names(layout.SCALARS)):
-            complete[source.path] = _check_scalars(picture, source, held, done)
+            complete[source.path] = _check_scalars(picture, source, held, done, outcomes)
     for folder in _system_folders(picture, folders):
         for name in picture.store.names(folder):
             _check_index(picture, folder, name, complete)
@@ -45,7 +48,7 @@ def _done_outcomes(picture: Picture) -> set[str]:
     return {layout.outcome_key(*key) for key in names if key}
 
 
-def _check_scalars(picture: Picture, source: Source, held: Sessions, done: set[str]) -> int:
+def _check_scalars(picture: Picture, source: Source, held: Sessions, done: set[str], outcomes: Outcomes) -> int:
     """Check one log of scalars; returns the bytes of its complete lines."""
     path = source.path
     if not picture.was_opened(source.job, source.session):
@@ -67,7 +70,9 @@ def _check_scalars(picture: Picture, source: Source, held: Sessions, done: set[s
     if limit is not None:
         _check_limit(picture, path, extent.complete, limit)
     # Bytes past a fence are void (protocol.md 4.7), and so are their faults.
-    _check_lines(picture, source, extent.complete if limit is None else min(limit, extent.complete), done)
+    counted = extent.complete if limit is None else min(limit, extent.complete)
+    keys = _check_lines(picture, source, counted, done)
+    check_lined(picture, source, counted, keys, outcomes)
     return extent.complete
 
 
@@ -84,11 +89,14 @@ def _check_limit(picture: Picture, path: str, complete: int, limit: int) -> None
         picture.report("note", path, "4.7", message, "nothing: a writer went on after it had been replaced")
 
 
-def _check_lines(picture: Picture, source: Source, complete: int, done: set[str]) -> None:
-    """Read a log as every reader does, and name what it skips."""
+def _check_lines(picture: Picture, source: Source, complete: int, done: set[str]) -> set[str]:
+    """Read a log as every reader does, and name what it skips; returns the outcomes that have a line."""
     path, log = source.path, LogReader(source.job, source.session)
-    for _ in log.read(read_pieces(picture.fs, picture.store.path(path), 0, complete)):
-        pass
+    tags: set[str] = set()
+    for table in log.read(read_pieces(picture.fs, picture.store.path(path), 0, complete)):
+        for chunk in table["tag"].chunks:
+            tags.update(chunk.dictionary.to_pylist())
+    check_tags(picture, path, complete, tags)
     numbers = line_numbers(picture.fs, picture.store.path(path), [begin for begin, _ in log.faults[:_MOST]])
     for line, (_, reason) in zip(numbers, log.faults, strict=False):
         message, remedy = f"{reason}; it does not count", "what is beside and after it counts; its writer is at fault"
@@ -99,6 +107,7 @@ def _check_lines(picture: Picture, source: Source, complete: int, done: set[str]
     for key in lost[:_MOST]:
         message = f"lines of the outcome {key!r:.220}, which does not stand, do not count"
         picture.report("note", path, "5.9", message, "nothing: the attempt was lost before its outcome was put")
+    return log.keys
 
 
 def _check_index(picture: Picture, folder: str, name: str, complete: dict[str, int]) -> None:
@@ -120,6 +129,18 @@ def _check_index(picture: Picture, folder: str, name: str, complete: dict[str, i
         picture.report("error", path, "6.13", f"{reason}; it does not count", "its writer is at fault", line=number)
 
 
+def _check_stated(picture: Picture, lock: Lock, end: End | None) -> None:
+    """Whether a fence lets count what the end before it states; who goes on says what was acknowledged instead."""
+    if lock.fence is None or lock.continues or end is None:
+        return
+    own = {layout.join(*parts) for parts in layout.session_logs(lock.job, lock.session - 1)}
+    for path, size in sorted(end.sizes.items()):
+        if path in own and (counts := lock.fence.get(path, 0)) < size:
+            file = f"{layout.JOBS}/{layout.lock_name(lock.job, lock.session)}"
+            message = f"its fence lets {counts} bytes of {path} count, but the end of that session states {size}"
+            picture.report("error", file, "4.7", message, "whoever wrote it does not follow protocol.md 4.7")
+
+
 def _check_sizes(picture: Picture, complete: dict[str, int]) -> None:
     """Compare what an end and a fence count with what is there."""
     for (job, session), end in sorted(picture.ends.items()):
@@ -133,6 +154,7 @@ def _check_sizes(picture: Picture, complete: dict[str, int]) -> None:
                 message = f"only {complete.get(path, 0)} complete bytes are there, but its end counts {size}"
                 picture.report("error", path, "6.3", message, "lines were lost; restore the log from a copy")
     for (job, session), lock in sorted(picture.locks.items()):
+        _check_stated(picture, lock, picture.ends.get((job, session - 1)))
         own = {layout.join(*parts) for parts in layout.session_logs(job, session - 1)}
         file = f"{layout.JOBS}/{layout.lock_name(job, session)}"
         for path, size in sorted((lock.fence or {}).items()):

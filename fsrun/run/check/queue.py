@@ -16,7 +16,7 @@ from fsrun.core.states import MAX_FAILED, MAX_LOST
 from fsrun.disk.store import Store
 from fsrun.run import fingerprint
 from fsrun.run.check.finding import Fix, Picture, gaps
-from fsrun.run.check.kept import check_samples
+from fsrun.run.check.kept import Outcomes, check_samples
 from fsrun.run.check.repair import recover_claim
 from fsrun.run.places import claims
 
@@ -39,8 +39,8 @@ class _Queue:
     """Given-up entries whose file was handed over anew."""
 
 
-def check_queue(picture: Picture) -> Store | None:
-    """Check outcomes and, where it can be reached, the unit; returns the unit's store."""
+def check_queue(picture: Picture) -> tuple[Store | None, Outcomes]:
+    """Check outcomes and, where it can be reached, the unit; returns the unit's store, and the outcomes."""
     unit = _reach_unit(picture)
     queue = _Queue(unit or picture.store)
     _read_outcomes(picture, queue)
@@ -49,13 +49,13 @@ def check_queue(picture: Picture) -> Store | None:
         if rule is not None and rule.keep < 0:
             picture.report("error", layout.BEST_RULE, "5.7", f"keep is {rule.keep}", "0 keeps all, else 1 or more")
     if unit is None:
-        return None
+        return None, queue.outcomes
     _read_places(picture, queue)
     _read_metas(picture, queue)
     _check_places(picture, queue)
     _check_waiting(picture, queue)
     _check_finished(picture, queue)
-    return unit
+    return unit, queue.outcomes
 
 
 def _reach_unit(picture: Picture) -> Store | None:
@@ -212,20 +212,40 @@ def _check_place(picture: Picture, queue: _Queue, entry: str, place: str) -> Non
         picture.report("error", shown, "9", "is kept without an outcome done", _BY_HAND)
     elif folder == layout.BEST:
         _compare_kept(picture, queue, entry, place)
+        _check_own(picture, place)
+    elif folder == layout.RETRY or (folder == layout.QUEUE and not attempts and len(queue.places[entry]) == 1):
+        # Where X has an outcome, or stands elsewhere too, a file X in queue/ may be a plain writer's next one (5.2).
+        _compare_kept(picture, queue, entry, place)
 
 
 def _compare_kept(picture: Picture, queue: _Queue, entry: str, place: str) -> None:
-    """What is kept must be what was handed over; its time may be another, since it may be a copy."""
+    """What is kept or waits must be what was handed over; its time may be another, since it may be a copy."""
     if entry not in queue.metas:
         return
     meta = picture.read(f"{layout.META}/{layout.meta_name(entry)}", Meta, queue.store)
     if meta is None:
         return
     files = [{key: value for key, value in item.items() if key != "mtime_ns"} for item in meta.files]
-    difference = fingerprint.compare(picture.store.fs, picture.store.path(place), files)
+    kept = place.startswith(f"{layout.BEST}/")
+    store = picture.store if kept else queue.store
+    try:
+        difference = fingerprint.compare(store.fs, store.path(place), files)
+    except OSError as error:
+        difference = fingerprint.Difference(f"it cannot be read: {error.strerror}", late=False)
     if difference is not None:
         message = f"is not what was handed over: {difference.text}"
-        picture.report("error", place, "5.7", message, "its trainer wrote it again; use another checkpoint")
+        shown = place if kept else _shown(picture, queue, place)
+        rule = "5.7" if kept else "5.1"
+        picture.report("error", shown, rule, message, "its trainer wrote it again; use another checkpoint")
+
+
+def _check_own(picture: Picture, place: str) -> None:
+    """What is kept must be the run's own: a file with another name may be written to by whoever has that one."""
+    with suppress(OSError):
+        found = picture.fs.stat(picture.store.path(place))
+        if not found.is_folder and found.links > 1:
+            message = f"has {found.links - 1} more name(s): who has one may write over what is kept"
+            picture.report("note", place, "5.6", message, "nothing, if an artifact of this run links it")
 
 
 def _check_waiting(picture: Picture, queue: _Queue) -> None:

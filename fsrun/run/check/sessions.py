@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fsrun.core import ids, layout
-from fsrun.core.records import End, Lock, holder_of
+from fsrun.core.errors import InvalidError
+from fsrun.core.records import End, Holder, Lock, holder_of
 from fsrun.core.sessions import Chain, leftovers
 from fsrun.disk.store import read_record
 from fsrun.run.check.finding import Fix, Picture, gaps
@@ -63,6 +64,12 @@ def _check_lock(picture: Picture, job: str, session: int) -> None:
         picture.report("error", file, "3", f"token {lock.token!r:.40} is not 8 to 32 of [0-9a-z]", blame)
     if not 0 < lock.timeout < float("inf"):
         picture.report("error", file, "6.2", f"timeout {lock.timeout} is no time", blame)
+    try:
+        Holder.from_json(lock.holder or {"host": ""})
+    except InvalidError as error:
+        picture.report("error", file, "6.1", str(error), "its process can never be proved dead")
+    if lock.unit is not None and not all(isinstance(lock.unit.get(key), str) for key in ("path", "host", "id")):
+        picture.report("error", file, "6.2", "its unit lacks path, host or id", blame)
     if session == 1 and lock.continues:
         picture.report("error", file, "4.6", "the first session continues no other", blame)
     if (session == 1) != (lock.fence is None):
@@ -79,6 +86,10 @@ def _check_end(picture: Picture, job: str, session: int) -> None:
     if (end.job, end.session) != (job, session):
         message = f"says job {end.job}, session {end.session}"
         picture.report("error", file, "6.3", message, "whoever wrote it does not follow protocol.md 6.3")
+    lock = picture.locks.get((job, session))
+    if end.token and lock is not None and end.token != lock.token:
+        message = "has another token than the lock of its session"
+        picture.report("error", file, "6.3", message, "it is the end of another run's session, mixed up in a copy")
 
 
 def _check_tokens(picture: Picture, chain: Chain) -> None:
