@@ -10,8 +10,9 @@
  * look; what `read` prints (8); the commands.
  *
  * One process and no threads: it beats while it waits for the next command, and keep_alive() stands in every loop that
- * may last. An error ends a command and not the client: fail() goes back to the loop, which answers `error`. All memory
- * is of two arenas, one that is emptied after each command and one that lasts; nobody who holds a descriptor fails.
+ * may last. An error ends a command and not the client: fail() goes back to the loop, which answers `error`. Memory is
+ * of two arenas, one that is emptied after each command and one that lasts; nobody who holds a descriptor fails. Paths
+ * are relative to the folder that the run stands in, and made in memory, so that no length is too long but the system's.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -810,8 +811,15 @@ static int put(const char *path, Bytes data) {
     return ours;
 }
 
-/* The same, where an error ends the command. */
+/* Ends the command with `fenced`. */
+static _Noreturn void leave(void) {
+    longjmp(back, LEFT);
+}
+
+/* The same, where an error ends the command; who is fenced puts nothing any more (4.6). */
 static bool must_put(const char *path, Bytes data) {
+    if (me.state == FENCED)
+        leave();
     int ours = put(path, data);
     if (ours < 0)
         fail_at(path);
@@ -1296,11 +1304,14 @@ static bool look_at_session(double started) {
         me.audited = started;
         return true;
     }
-    const Json *lock = stands(&jobs, LOCK, me.job, me.session) ? peek_lock(me.job, me.session) : NULL;
-    if (lock == NULL || !is_text(get(lock, "token"), me.token)) {
+    bool locked = stands(&jobs, LOCK, me.job, me.session);
+    const Json *lock = locked ? peek_lock(me.job, me.session) : NULL;
+    if (!locked || (lock != NULL && !is_text(get(lock, "token"), me.token))) {
         me.state = GONE; /* another folder than the one that was opened */
         return false;
     }
+    if (lock == NULL)
+        return false; /* it cannot be read now */
     if (last > me.session) {
         const Json *later = peek_lock(me.job, last);
         if (is_text(get(later, "token"), me.tried))
@@ -1343,10 +1354,6 @@ static void keep_alive(void) {
 
 static bool is_protected(void) {
     return me.state == OPEN && !me.ending && now() - me.last_good < me.timeout * 2 / 3;
-}
-
-static _Noreturn void leave(void) {
-    longjmp(back, LEFT);
 }
 
 /* Returns once protected work may begin (4.5). */
@@ -1934,14 +1941,18 @@ static bool stage(const char *from, const char *to, const char *name, const Abov
     struct stat facts;
     if (fstatat(home, from, &facts, 0) != 0)
         return above != NULL && (errno == ENOENT || errno == ELOOP); /* a link to nothing */
+    errno = is_utf8(name) ? 0 : EILSEQ;
+    if (errno != 0)
+        return false;
     if (S_ISREG(facts.st_mode))
-        return is_utf8(name) && stage_file(from, to, name, files);
+        return stage_file(from, to, name, files);
     if (!S_ISDIR(facts.st_mode))
         return above != NULL;
     for (const Above *up = above; up != NULL; up = up->up)
         if (up->device == facts.st_dev && up->number == facts.st_ino)
             return true; /* a circle of links */
     Above here = {above, facts.st_dev, facts.st_ino, above != NULL ? above->depth + 1 : 1};
+    errno = ELOOP;
     int opened = here.depth <= MAX_DEPTH ? openat(home, from, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     DIR *stream = opened >= 0 ? fdopendir(opened) : NULL;
     bool good = stream != NULL && mkdir(to, 02775) == 0;
@@ -2045,11 +2056,12 @@ static const char *enqueue(const char *path, const char *name, long long step) {
     if (!stage(path, temp, "", NULL, &files) || files.size == 0) {
         int error = errno;
         remove_tree(temp);
-        fail("%s: %s", path, files.size == 0 && error == 0 ? "holds no file" : strerror(error));
+        fail("%s: %s", path, error == 0 ? "it holds no file" : strerror(error));
     }
     qsort(files.at, files.size, sizeof *files.at, by_file_name);
     bool folder = is_folder(temp);
     for (;;) {
+        facts.main_session = me.session; /* another one by now, where this one was closed by a false verdict */
         Names taken = taken_names();
         if (has(&taken, name) || !must_put(meta_path(name), meta(name, &facts, folder, &files, path))) {
             name = next_use(name, &taken);
