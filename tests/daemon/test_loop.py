@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from fsrun.core.records import Holder
-from fsrun.core.timing import SETTLE, SWEEP_INTERVAL, TEMP_AGE, TIDY_INTERVAL
+from fsrun.core.timing import IDLE_TIDY_INTERVAL, SETTLE, SWEEP_INTERVAL, TEMP_AGE, TIDY_INTERVAL
 from fsrun.disk import identity
 from support.fs import CountingFS, FaultFS
 from support.keeper import HandDaemon, Job
@@ -386,6 +387,26 @@ def test_a_thousand_live_runs_cost_less_than_280_calls_a_second(tmp_path: Path) 
     fs.reset()
     daemon.live(TIDY_INTERVAL, *jobs, every=5.02)
     assert fs.total / TIDY_INTERVAL / len(jobs) * 1000 < 330
+
+
+def test_an_ended_run_costs_a_listing_a_sweep_and_twenty_calls_a_day(tmp_path: Path) -> None:
+    fs = CountingFS()
+    daemon = HandDaemon(tmp_path / "runs", fs)
+    for i in range(20):
+        Job(daemon.root / f"p{i % 2}" / f"r{i}").end()
+    daemon.sweep()
+    daemon.live(60.0)
+    daemon.sweep()
+    sweep = {"scan": 1 + 2, "names": 20}
+    fs.reset()
+    daemon.sweep()
+    assert fs.counts == sweep
+    daemon.clock.advance(IDLE_TIDY_INTERVAL)
+    fs.reset()
+    daemon.sweep()
+    looked_through = fs.counts - Counter(sweep)
+    assert looked_through.total() <= 20 * 20, [str(o) for o in fs.seen]
+    assert looked_through.keys() <= {"scan", "names", "read", "stat"}
 
 
 def test_a_run_that_is_stale_for_a_moment_is_not_forgotten(tmp_path: Path) -> None:
