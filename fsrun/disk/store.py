@@ -197,6 +197,10 @@ class Store:
             return self.fs.names(self.path(folder) if folder else self.root)
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # links in a circle are no folder either
+                return []
+            raise
 
     def record(self, path: str) -> dict[str, Any] | None:
         """Read a record; None where it is not there (yet)."""

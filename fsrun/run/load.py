@@ -8,6 +8,7 @@ Leaves to others: which of the points count (``run.points``).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -47,6 +48,10 @@ def list_folder(fs: FileSystem, folder: str) -> list[str]:
         return fs.names(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # links in a circle are no folder either
+            return []
+        raise
 
 
 @dataclass

@@ -280,6 +280,11 @@ BREACHES: dict[str, tuple[Change, tuple[str, str, int | None, str]]] = {
         lambda r: r.write("queue/a\nb", b"x"), ("warning", "queue/a\nb", None, "3")),
     "FINISHED names a session to come": (
         lambda r: r.write("queue/FINISHED", {"main_session": 9}), ("error", "queue/FINISHED", None, "5.8")),
+    "links in a circle in place of a folder": (
+        lambda r: ((r.path / "tables").symlink_to("tables")), ("error", "tables", None, "2")),
+    "a file in place of a folder": (lambda r: r.write("media", b"x"), ("error", "media", None, "2")),
+    "a folder that leads nowhere": (
+        lambda r: (r.path / "artifacts").symlink_to("nothing"), ("error", "artifacts", None, "2")),
     "something in trash": (lambda r: r.write("trash/x", b"x"), ("warning", "trash/x", None, "5.7")),
     "a temporary of a process that cannot be judged": (
         lambda r: r.write("evals/.tmp-eval.1-00", b"x"), ("note", "evals/.tmp-eval.1-00", None, "7")),

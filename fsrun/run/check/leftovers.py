@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsrun.core import layout
+from fsrun.disk.fs import NO_FILE
 from fsrun.disk.store import Store
 from fsrun.run.check.finding import Fix, Picture
 from fsrun.run.check.repair import remove_temporary
@@ -16,10 +17,25 @@ def check_leftovers(picture: Picture, unit: Store | None) -> None:
     for root, store in roots.items():
         there = set(store.names(""))
         for folder in dict.fromkeys((*_IN_RUN, *layout.UNIT_FOLDERS)):
-            if folder and folder not in there:
+            if folder and (folder not in there or not _is_folder(picture, store, folder)):
                 continue
             for name in sorted(there if not folder else store.names(folder)):
                 _check_name(picture, root, folder, name)
+
+
+def _is_folder(picture: Picture, store: Store, folder: str) -> bool:
+    """Whether a folder of the layout is one; what cannot be asked is left to who lists it."""
+    try:
+        is_folder = store.fs.stat(store.path(folder)).is_folder
+        what = "is a file"
+    except FileNotFoundError:
+        is_folder, what = False, "leads nowhere"
+    except OSError as error:
+        is_folder, what = error.errno not in NO_FILE, f"cannot be opened: {error.strerror}"
+    if not is_folder:
+        shown = folder if store.root == picture.path else store.path(folder)
+        picture.report("error", shown, "2", f"is no folder: {what}", "remove it, or restore the folder from a copy")
+    return is_folder
 
 
 def _check_name(picture: Picture, root: str, folder: str, name: str) -> None:
