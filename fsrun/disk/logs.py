@@ -178,15 +178,23 @@ class LogReader:
         """Tags of the piece, from a sample of its lines; None where columns would hold mostly nothing."""
         seen: Counter[str] = Counter()
         shapes: set[tuple[str, ...]] = set()
+        begins: set[int] = set()
         count = 0
         few, many = _SAMPLES
         for i in range(many):
             if i == few and len(shapes) == 1:
                 break
             # The first ``few`` samples are spread over the whole piece too: bits of i reversed would do, a stride does.
-            begin = data.rfind(b"\n", 0, (i * 97 % many) * len(data) // many) + 1
+            at = (i * 97 % many) * len(data) // many
+            begin = data.rfind(b"\n", max(0, at - PIECE), at) + 1
+            end = data.find(b"\n", begin, begin + PIECE)
+            if end < 0 or (begin == 0 and at > PIECE):
+                return None  # a line longer than a piece: every sample of it would cost as much as reading it
+            if begin in begins:
+                continue
+            begins.add(begin)
             try:
-                line = orjson.loads(data[begin : data.index(b"\n", begin)])
+                line = orjson.loads(data[begin:end])
             except ValueError:
                 continue
             if isinstance(line, dict):

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -199,6 +200,24 @@ def test_nothing_that_nests_reaches_a_reader_whose_stack_ends(deep: bytes, tags:
     reader = logs.LogReader("main", 1, tags)
     assert sum(table.num_rows for table in reader.feed(lines)) == 300
     assert [begin for begin, _ in reader.faults] == [0, len(deep) + 1]
+
+
+def test_a_long_line_is_parsed_once_and_not_for_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    class Counting:
+        JSONDecodeError = orjson.JSONDecodeError
+
+        @staticmethod
+        def loads(data: bytes) -> Any:
+            sizes.append(len(data))
+            return orjson.loads(data)
+
+    monkeypatch.setattr(logs, "orjson", Counting)
+    long = b'{"step":1,"time":2,"a":' + b" " * (3 << 20) + b"1}\n"
+    rows, _ = read(build.lines(range(300), "zz") + long + build.lines(range(300), "zz"))
+    assert [row for row in rows if row[0] != "zz"] == [("a", 1, 2.0, 1.0, None)]
+    assert sum(size > 1 << 20 for size in sizes) == 1
 
 
 def test_a_piece_that_begins_with_a_byte_order_mark_is_no_begin_of_a_log() -> None:
