@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from fsrun.run.create import find_unit
 from fsrun.run.inspect import read_best, read_eval, sorted_evals
 from fsrun.run.listing import as_map, as_text, last_logged_step, names_in, read_chains, record_at
 from fsrun.run.places import QueueState, queue_state, read_meta
+from fsrun.web.held import Origin, origin_of
 
 _RUNS = 16
 _OUTCOMES = 5_000
@@ -34,6 +35,7 @@ _OUTCOMES = 5_000
 class _Known:
     """What was read of a run and does not change."""
 
+    origin: Origin
     outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)
     metas: dict[str, Meta] = field(default_factory=dict)
     hosts: dict[tuple[str, int], str | None] = field(default_factory=dict)
@@ -49,8 +51,10 @@ class Board:
 
     def board(self, run_path: str) -> dict[str, Any]:
         """The object of ``/api/runs/RUN/evals``. Raises ``OSError`` where the run cannot be listed."""
-        fs, known = self._fs, self._known_of(run_path)
-        chains = read_chains(fs.names(f"{run_path}/{layout.JOBS}"))
+        fs = self._fs
+        jobs = fs.names(f"{run_path}/{layout.JOBS}")
+        known = self._known_of(run_path, jobs)
+        chains = read_chains(jobs)
         evals = self._evals(run_path, known)
         session = chains.get(MAIN, (1, False))[0]
         lock = record_at(fs, f"{run_path}/{layout.JOBS}/{layout.lock_name(MAIN, session)}")
@@ -82,11 +86,15 @@ class Board:
 
     def evals(self, run_path: str) -> list[dict[str, Any]]:
         """All outcomes of a run, as ``inspect.read_evals`` gives them."""
-        return self._evals(run_path, self._known_of(run_path))
+        return self._evals(run_path, self._known_of(run_path, names_in(self._fs, f"{run_path}/{layout.JOBS}")))
 
-    def _known_of(self, run_path: str) -> _Known:
+    def _known_of(self, run_path: str, jobs: Iterable[str]) -> _Known:
+        origin = origin_of(self._fs, run_path, jobs)
         with self._lock:
-            known = self._known.setdefault(run_path, _Known())
+            known = self._known.get(run_path)
+            if known is None or known.origin != origin:
+                # A run that was deleted and made again has outcomes of the same names.
+                known = self._known[run_path] = _Known(origin)
             self._known.move_to_end(run_path)
             while len(self._known) > _RUNS:
                 self._known.popitem(last=False)

@@ -26,16 +26,28 @@ from fsrun.run.points import Rules, from_points, in_order, runs_of, standing
 from fsrun.web.line import Line
 from fsrun.web.reduce import Array
 
-Identity = tuple[int | None, frozenset[str]]
+Origin = tuple[int, int] | None
+"""The first lock as a file; None before there is one."""
+Identity = tuple[Origin, frozenset[str]]
 """What makes everything doubtful that was read, if it changes: the first lock's file, and the names of all locks."""
 
 
-def identity_of(fs: FileSystem, run_path: str) -> Identity:
-    """The identity of a run now. A run that was deleted and made again has another one."""
-    names = list_folder(fs, f"{run_path}/{layout.JOBS}")
-    locks = frozenset(name for name in names if name.endswith(".lock"))
+def origin_of(fs: FileSystem, run_path: str, names: Iterable[str]) -> Origin:
+    """The origin of a run now, by the listing of its ``jobs/``. A run that was deleted and made again has another one.
+
+    Its time too, since a new file is often given the number of one that was just deleted.
+    """
     first = layout.lock_name(MAIN, 1)
-    return fs.stat(f"{run_path}/{layout.JOBS}/{first}").inode if first in locks else None, locks
+    if first not in names:
+        return None
+    facts = fs.stat(f"{run_path}/{layout.JOBS}/{first}")
+    return facts.inode, facts.mtime_ns
+
+
+def identity_of(fs: FileSystem, run_path: str) -> Identity:
+    """The identity of a run now."""
+    names = list_folder(fs, f"{run_path}/{layout.JOBS}")
+    return origin_of(fs, run_path, names), frozenset(name for name in names if name.endswith(".lock"))
 
 
 class Held:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,17 @@ def test_outcomes_are_read_once_and_those_not_yet_readable_again(busy: RunFolder
     assert reads == [str(torn)]
     busy.outcome("step_50.pt", step=50, scores={"eval/acc": 0.1})
     assert shown(busy, board)["board"]["done"][-1]["entry"] == "step_50.pt"
+
+
+def test_a_run_that_was_made_again_has_outcomes_of_its_own(root: Path) -> None:
+    board = Board(LocalFileSystem())
+    for score in (0.25, 0.75):
+        made = build.run(root)
+        made.session("main", 1, build.line(9, loss=0.5))
+        made.outcome("step_1.pt", step=1, scores={"eval/acc": score})
+        assert shown(made, board)["outcomes"][0]["scores"] == {"eval/acc": score}
+        assert board.evals(str(made))[0]["scores"] == {"eval/acc": score}
+        shutil.rmtree(made.path)
 
 
 def test_a_unit_that_cannot_be_reached_is_said_and_not_taken_for_empty(root: Path) -> None:

@@ -260,7 +260,7 @@ function history(run, found, most, more) {
       { class: "scroll-x" },
       h(
         "table",
-        { class: "table" },
+        { class: "table attempts" },
         h(
           "thead",
           null,
