@@ -1,7 +1,7 @@
 """The page as people see it: a real ``fsrun up`` on a free port, and the system's Chromium, which never draws a window.
 
-Where there is no browser the tests are skipped, with a reason that says how to get it; CI takes no such skip. Pictures
-go to $FSRUN_SCREENSHOTS, else to build/screenshots. Each page reports, at its end, what the browser complained of and
+Where there is no browser ($FSRUN_CHROMIUM, else one in the path) the tests are skipped, with a reason that says how to
+get it; CI takes no such skip. Pictures go to $FSRUN_SCREENSHOTS, else to build/screenshots. Each page reports, at its end, what the browser complained of and
 every request to another host.
 """
 
