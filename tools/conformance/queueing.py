@@ -97,6 +97,8 @@ def names_used_again(stage: Stage) -> None:
             expect(stands.read_bytes() == content, f"{use} is not what was handed over as it", "5.1", stands)
     other = (stage.run / "queue/plain.pt").read_bytes()
     expect(other == b"somebody else's", "the entry of a plain writer was replaced", "5.1", stage.run / "queue/plain.pt")
+    left = "plain.pt.json" in folder.names(stage.run / "meta")
+    expect(not left, "plain.pt, which a plain writer has put, has a meta about another file", "5.1")
     client.close()
 
 
@@ -134,6 +136,8 @@ def changed(stage: Stage) -> None:
     client.must(["outcome", "done", "acc", 1], "moved", "retry", rule="5.1")
     _all_changed(stage, "b_2.pt", 1)
     expect(not folder.lines(stage.run, "eval", 1), "a score of changed content was logged", "5.1")
+    # What waits differs from its meta by our own hand; the check of the whole run is not to find that.
+    stage.hand.write("retry/2/b_2.pt", b"abc")
     client.close()
 
 
