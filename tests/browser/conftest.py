@@ -1,8 +1,8 @@
 """The page as people see it: a real ``fsrun up`` on a free port, and the system's Chromium, which never draws a window.
 
 Where there is no browser ($FSRUN_CHROMIUM, else one in the path) the tests are skipped, with a reason that says how to
-get it; CI takes no such skip. Pictures go to $FSRUN_SCREENSHOTS, else to build/screenshots. Each page reports, at its end, what the browser complained of and
-every request to another host.
+get it; CI takes no such skip. Pictures go to $FSRUN_SCREENSHOTS, else to build/screenshots. Each page reports, at its
+end, what the browser complained of and every request to another host.
 """
 
 from __future__ import annotations
