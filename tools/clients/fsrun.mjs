@@ -124,6 +124,7 @@ export function parse(text, words = false) {
     const isKept = /^-?[1-9][0-9]{15,}$/.test(token) || (words && Object.hasOwn(WORDS, token));
     return isKept ? `"${MARK}${token}"` : token;
   });
+  if (marked === text && !text.includes("\\u")) return JSON.parse(text); // nothing in it that needs more
   return JSON.parse(marked, (key, value) => {
     if (!key.isWellFormed() || (typeof value === "string" && !value.isWellFormed())) throw new SyntaxError("no text");
     if (typeof value !== "string" || !value.startsWith(MARK)) return value;
@@ -410,7 +411,8 @@ async function clone(source, target, mayLink, depth = 0) {
       await clone(join(source, part), join(target, part), mayLink, depth + 1);
     }
   } else if (stat?.isFile()) {
-    const linked = mayLink && (await linkTo(await fs.realpath(source, "buffer"), target).catch(instead(NO_LINKS, false)));
+    const real = await fs.realpath(source, "buffer");
+    const linked = mayLink && (await linkTo(real, target).catch(instead(NO_LINKS, false)));
     // File systems that share blocks make a copy at no cost (5.6).
     if (!linked) await fs.copyFile(source, target, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
   } else if (depth) return;
@@ -426,7 +428,7 @@ const SIGMA = ["0123456789abcdef", "ea489fd61c02b753", "b8c052fdae367194", "7931
   .concat(["2c6a0b834d75fe19", "c51fed4a0763928b", "db7ec13950f4862a", "6fe9b308c2d714a5", "a2847615fb9e3cd0"])
   .map((row) => [...row].map((digit) => Number.parseInt(digit, 16)));
 
-/** BLAKE2b (RFC 7693) of 16 bytes, in hexadecimal. Its length goes in: Node's blake2b512 cut short is another digest. */
+/** BLAKE2b (RFC 7693) of 16 bytes, in hexadecimal. The length goes in: Node's blake2b512 cut short is another one. */
 export function blake2b16(data) {
   const blocks = Buffer.alloc(128 * Math.max(1, Math.ceil(data.length / 128)));
   data.copy(blocks);
@@ -467,14 +469,14 @@ async function fingerprint(path) {
     if (!isUtf8(file.name)) throw new Error(`${path}: the name of a file in it is no UTF-8`);
     const handle = await fs.open(file.path);
     try {
-      const { size, mtimeNs } = await handle.stat({ bigint: true });
-      const starts = size <= 12288n ? [0n] : [0n, size - 4096n, size / 2n];
-      const blocks = starts.map(async (at) => {
-        const { buffer, bytesRead } = await handle.read(Buffer.alloc(size <= 12288n ? 12288 : 4096), { position: at });
-        return buffer.subarray(0, bytesRead);
-      });
-      const sample = blake2b16(Buffer.concat(await Promise.all(blocks)));
-      files.push({ name: file.name.toString(), size: Number(size), mtime_ns: mtimeNs, sample });
+      const { size: bytes, mtimeNs } = await handle.stat({ bigint: true });
+      const size = Number(bytes); // Node 20 takes a bigint for no position
+      const blocks = [];
+      for (const position of size <= 12288 ? [0] : [0, size - 4096, Math.floor(size / 2)]) {
+        const { buffer, bytesRead } = await handle.read(Buffer.alloc(size <= 12288 ? 12288 : 4096), { position });
+        blocks.push(buffer.subarray(0, bytesRead));
+      }
+      files.push({ name: file.name.toString(), size, mtime_ns: mtimeNs, sample: blake2b16(Buffer.concat(blocks)) });
     } finally {
       await handle.close();
     }
@@ -489,11 +491,15 @@ async function isChanged(path, meta) {
   if (!Array.isArray(meta?.files)) return false;
   const { files } = await fingerprint(path);
   const there = new Map(files.map((file) => [file.name, file]));
-  const differs = (said, found) => ["size", "mtime_ns", "sample"].some((key) => said[key] != null && said[key] != found[key]);
+  const keys = ["size", "mtime_ns", "sample"];
+  const differs = (said, found) => keys.some((key) => said[key] != null && said[key] != found[key]);
   return meta.files.some((file) => !there.has(file.name) || differs(file, there.get(file.name)));
 }
 
 // ---- Chains of sessions (4) ----
+
+/** What a map holds under a key, made where it holds nothing yet. */
+const at = (map, key, make) => map.get(key) ?? map.set(key, make()).get(key);
 
 const emptyChain = (job) => ({ job, highest: 0n, locks: new Set(), ends: new Set(), beat: [], taken: [] });
 
@@ -501,8 +507,7 @@ const emptyChain = (job) => ({ job, highest: 0n, locks: new Set(), ends: new Set
 function chainsOf(listing) {
   const chains = new Map();
   for (const file of listing.map(parseJobFile).filter(Boolean)) {
-    if (!chains.has(file.job)) chains.set(file.job, emptyChain(file.job));
-    const chain = chains.get(file.job);
+    const chain = at(chains, file.job, () => emptyChain(file.job));
     if (file.kind === "lock") chain.locks.add(file.n);
     else if (file.kind === "end") chain.ends.add(file.n);
     else chain[file.kind].push(file);
@@ -619,7 +624,7 @@ async function fenceOf(run, job, n) {
   return fence;
 }
 
-/** What a data.parquet of this very run has consumed (6.9): in its footer the key `fsrun` and a text, in Thrift's form. */
+/** What a data.parquet of this very run has consumed (6.9): its footer has the key `fsrun` and a text, in Thrift. */
 async function consumed(run, job, n) {
   const bytes = (await names(run)).includes("data.parquet") ? await bytesOf(`${run}/data.parquet`) : null;
   const key = Buffer.from("\x18\x05fsrun\x18");
@@ -663,7 +668,7 @@ function serial() {
 
 /**
  * Open the next session of a job (4.1) with the timeout T. Watches an open predecessor until it has seen one beat,
- * which throws Held, or may close it (4.4). Throws Refused for a side job without main, and where it may not write (10).
+ * which throws Held, or may close it (4.4). Throws Refused for a side job without main, and where none may write (10).
  */
 export async function open(run, job, T = 30) {
   if (!new RegExp(`^${JOB}$`).test(job)) throw new Error(`${job} is no name of a job`);
@@ -714,7 +719,7 @@ async function mainLock(run, listing, mayThrow) {
   return null;
 }
 
-/** One life of a job. It beats by itself, every T/6, until it is closed or fenced: leave the event loop free for that. */
+/** One life of a job. It beats by itself, every T/6, until it is closed or fenced: leave the event loop free for it. */
 export class Session {
   state = "open"; // or fenced, closed, gone (the folder is not there, or is another)
   step = null;
@@ -868,7 +873,7 @@ export class Session {
 
   // -- Scalars (6.8)
 
-  /** Log values (an object, or pairs of tag and value) at a step; durable on return. `entry`: key of an outcome (5.9). */
+  /** Log values (an object, or pairs) at a step; durable on return. `entry`: the key of their outcome (5.9). */
   async log(step, time, values, entry) {
     const pairs = new Map(Symbol.iterator in values ? values : Object.entries(values));
     if (toStep(step) === null) throw new Error(`the step ${step} is no whole number of 64 bits`);
@@ -961,8 +966,9 @@ async function outcomeOf(run, entry, k) {
   const bytes = await bytesOf(`${run}/evals/${entry}.${k}.json`, MAX_RECORD);
   if (bytes?.at(-1) !== 0x0a) return null;
   const outcome = decode(withoutMark(bytes));
-  const known = ["done", "failed", "lost", "skipped", "returned"].includes(outcome?.state) && isObject(outcome.scores ?? {});
-  return known && typeof outcome.job === "string" && isWhole(outcome.session) ? outcome : { state: null, job: "", session: 0 };
+  const isState = ["done", "failed", "lost", "skipped", "returned"].includes(outcome?.state);
+  const isClaims = isState && typeof outcome.job === "string" && isWhole(outcome.session);
+  return isClaims && isObject(outcome.scores ?? {}) ? outcome : { state: null, job: "", session: 0 };
 }
 
 async function claimsIn(unit, owner) {
@@ -1169,7 +1175,8 @@ export class Queue {
       await this.#emptyTrash(...new Set([unit, this.#run]));
       let seen = await this.#recover(unit);
       for (const waiting of await this.#inOrder(unit)) {
-        if (await this.#claimed(unit, waiting).catch(instead(NO_FILE, false))) return this.claim; // else another was faster
+        // False: another was faster.
+        if (await this.#claimed(unit, waiting).catch(instead(NO_FILE, false))) return this.claim;
       }
       if (!(await this.#isOver(unit, seen))) return null;
       seen = await this.#recover(unit); // once more: an entry on its way from a claim to retry/ is in neither listing
@@ -1285,8 +1292,8 @@ export class Queue {
     const { job, n, token, run } = this.#session;
     const isOwn = claim.job === job && claim.session === n;
     const outcome = { protocol: PROTOCOL, entry: claim.entry, attempt: claim.k, state, reason: null };
-    Object.assign(outcome, { job: claim.job, session: claim.session, token: isOwn ? token : "", by: me(), ended: rfc3339() });
-    Object.assign(outcome, fields);
+    Object.assign(outcome, { job: claim.job, session: claim.session, token: isOwn ? token : "" });
+    Object.assign(outcome, { by: me(), ended: rfc3339() }, fields);
     const name = `${claim.entry}.${claim.k}.json`;
     for (;;) {
       await this.#session.protect();
@@ -1349,7 +1356,7 @@ export class Queue {
     return this.#discard(unit, path);
   }
 
-  /** End the claim: `done` with { scores }, `failed` or `skipped` with { reason }, `returned`. The place it moved to. */
+  /** End the claim: `done` with { scores }, `failed` or `skipped` with { reason }, `returned`. Answers the place. */
   outcome(state, fields = {}) {
     return this.#one(async () => {
       if (!this.claim) throw new Error("nothing is claimed");
@@ -1642,20 +1649,28 @@ function countingPoints(logged, outcomes, locks) {
   const mains = points.filter(({ job, entry }) => job === "main" && entry === null);
   for (const point of mains) {
     point.group = group("main", point.n);
-    const first = firsts.get(point.tag) ?? firsts.set(point.tag, new Map()).get(point.tag);
+    const first = at(firsts, point.tag, () => new Map());
     if (!(first.get(point.group) <= point.step)) first.set(point.group, point.step);
   }
-  const isVoid = ({ tag, step, group: own }) => [...firsts.get(tag)].some(([later, first]) => later > own && first <= step);
+  const isVoid = ({ tag, step, group: own }) =>
+    [...firsts.get(tag)].some(([later, first]) => later > own && first <= step);
+  // Of each group of main, the steps at which it logged anything, and whether a later group voided a point there.
+  const fates = new Map();
+  for (const point of mains) {
+    const fate = at(fates, point.group, () => new Map());
+    fate.set(point.step, fate.get(point.step) || isVoid(point));
+  }
+  const steps = new Map([...fates].map(([of, fate]) => [of, [...fate.keys()].sort((a, b) => (a < b ? -1 : 1))]));
   /** An outcome shares the fate of what its main session had logged last by then. */
   const isVoidOutcome = (point) => {
     const [main] = handover(point);
-    const before = mains.filter((m) => m.group === main && m.step <= point.step);
-    const last = before.reduce((a, { step }) => (a === null || step > a ? step : a), null);
-    return before.some((m) => m.step === last && isVoid(m));
+    const last = steps.get(main)?.findLast((step) => step <= point.step);
+    return last !== undefined && fates.get(main).get(last);
   };
   const result = Object.create(null); // a tag may be called __proto__
-  for (const tag of new Set(points.map((point) => point.tag))) {
-    const series = points.filter((point) => point.tag === tag);
+  const byTag = new Map();
+  for (const point of points) at(byTag, point.tag, () => []).push(point);
+  for (const [tag, series] of byTag) {
     const beside = new Map(); // of side jobs and outcomes: the later time wins
     const add = (of, isLater) => {
       const settled = new Map();
@@ -1674,7 +1689,8 @@ function countingPoints(logged, outcomes, locks) {
     const stands = new Map();
     for (const point of series) {
       const isMain = point.job === "main" && point.entry === null;
-      if (isMain && !isVoid(point) && (from === null || point.step < from)) stands.set(point.step, point); // the last one
+      const isTaken = from !== null && point.step >= from; // by a side job or an outcome
+      if (isMain && !isTaken && !isVoid(point)) stands.set(point.step, point);
     }
     const all = [...stands, ...beside].map(([step, { value }]) => [step, value]);
     if (all.length) result[tag] = all.sort(([a], [b]) => (a < b ? -1 : 1));
@@ -1684,18 +1700,18 @@ function countingPoints(logged, outcomes, locks) {
 
 async function readEntries(run, unit, outcomes) {
   const entries = Object.create(null);
-  const at = (entry) => (entries[entry] ??= { place: null, outcomes: {} });
-  const stand = (place, found) => found.filter(isEntry).forEach((entry) => (at(entry).place = place));
+  const found = (entry) => (entries[entry] ??= { place: null, outcomes: {} });
+  const stand = (place, listed) => listed.filter(isEntry).forEach((entry) => (found(entry).place = place));
   stand("best", await names(`${run}/best`)); // of two places the last one named here counts
   stand("failed", await names(`${unit}/failed`));
   const waiting = await waitingIn(unit);
   stand("queue", waiting.filter(({ k }) => k === 1n).map(({ entry }) => entry));
   stand("retry", waiting.filter(({ k }) => k > 1n).map(({ entry }) => entry));
   stand("claimed", (await claimsIn(unit)).map(({ entry }) => entry));
-  for (const name of (await names(`${unit}/meta`)).filter(isMeta)) at(name.slice(0, -5));
+  for (const name of (await names(`${unit}/meta`)).filter(isMeta)) found(name.slice(0, -5));
   for (const { entry, k, outcome } of outcomes.values()) {
-    const found = at(entry);
-    if (outcome?.state) found.outcomes[k] = outcome.state;
+    const { outcomes: states } = found(entry);
+    if (outcome?.state) states[k] = outcome.state;
   }
   return entries;
 }
