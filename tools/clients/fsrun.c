@@ -3430,48 +3430,32 @@ static bool enter_parent(bool make) {
     return false;
 }
 
-static void command_open(const Fields *fields) {
-    const char *job = fields->at[1], *timeout = fields->at[2];
-    const Json *seconds = parse(bytes(timeout));
-    if (me.state != NOTHING)
-        fail("a session was opened before");
-    if (!is_job(job, strlen(job)))
-        fail("%s is no name of a job", job);
-    if (seconds == NULL || !as_value(seconds, &me.timeout) || !(me.timeout >= 0.2 && me.timeout <= 86400))
-        fail("%s is no time of 0.2 to 86400 seconds", timeout);
-    me.timeout_text = keep(timeout);
-    copy_text(me.job, sizeof me.job, job);
-    bool is_main_job = strcmp(job, "main") == 0;
-    if (!enter_parent(is_main_job)) {
-        answer("refused\tthere is no such run");
-        return;
+/* Why nothing may be written to the run (10), or NULL. */
+static const char *find_refusal(const Jobs *jobs) {
+    for (size_t i = 0; i < jobs->size; i++) {
+        const Json *lock = jobs->at[i].kind == LOCK ? peek_lock(jobs->at[i].job, jobs->at[i].session) : NULL;
+        if (lock != NULL && refusal(lock) != NULL)
+            return text("%s: %s", jobs->at[i].name, refusal(lock));
     }
-    Jobs jobs = jobs_now();
-    const Json *last = main_lock(&jobs);
-    for (size_t i = 0; i < jobs.size; i++) {
-        JobFile file = jobs.at[i];
-        if (file.kind == LOCK && peek_lock(file.job, file.session) != NULL && refusal(peek_lock(file.job, file.session)) != NULL) {
-            answer("refused\t%s: %s", file.name, refusal(peek_lock(file.job, file.session)));
-            return;
-        }
-    }
-    if (!is_main_job && highest(&jobs, "main") == 0) {
-        answer("refused\tmain was not opened yet");
-        return;
-    }
-    if (is_main_job && highest(&jobs, "main") == 0) { /* only now may folders be made (4.1) */
-        static const char *const folders[] = {"jobs", "scalars", "evals", "files"};
-        for (size_t i = 0; i < 4; i++)
-            make_folders(".", text("%s/%s", run, folders[i]));
-    }
-    const char *found = find_unit(last);
+    return NULL;
+}
+
+/* Makes the folders of a new run, and those of its unit that are missing; finds the unit where it stands elsewhere. */
+static void enter_run(const Jobs *jobs, bool is_main_job) {
+    static const char *const of_run[] = {"jobs", "scalars", "evals", "files"};
+    static const char *const of_unit[] = {"queue", "meta", "claimed", "retry", "failed", "trash", "best"};
+    for (size_t i = 0; i < 4 && is_main_job && highest(jobs, "main") == 0; i++) /* never again after that (4.1) */
+        make_folders(".", text("%s/%s", run, of_run[i]));
+    const char *found = find_unit(main_lock(jobs));
     if (found == NULL)
         fail("the hand-over unit cannot be reached");
     unit = found == run ? run : keep(found);
-    static const char *const of_unit[] = {"queue", "meta", "claimed", "retry", "failed", "trash", "best"};
     for (size_t i = 0; i < 7 && is_main_job && unit == run; i++)
         make_folders(run, of_unit[i]);
-    /* What a restart does not say again stays as it was. */
+}
+
+/* What a restart does not say again stays as it was: the keys of main's last lock, as they are written. */
+static const char *carry(const Json *last, bool is_main_job) {
     static const char *const keys[] = {"project", "run", "name", "config", "unit"};
     Buffer carried = {0};
     for (size_t i = 0; i < 5; i++) {
@@ -3484,39 +3468,64 @@ static void command_open(const Fields *fields) {
         else
             add(&carried, i == 3 ? "{}" : "null");
     }
-    me.carried = keep(content(&carried).at);
-    Watch watch = {.session = 0};
+    return keep(content(&carried).at);
+}
+
+/* Opens the next session once its predecessor is closed, which is watched until then (4.4); false: that one lives. */
+static bool succeed(Watch *watch) {
     for (;;) {
-        double started = now(), ended;
+        Jobs jobs;
+        Verdict verdict;
+        double started = now();
         if (!list_jobs(&jobs))
             fail_at(jobs_folder());
-        ended = now();
-        long long predecessor = highest(&jobs, job);
-        if (predecessor == 0 || is_closed(&jobs, job, predecessor)) {
+        double ended = now(), pause = 0.02;
+        long long predecessor = highest(&jobs, me.job);
+        if (predecessor == 0 || is_closed(&jobs, me.job, predecessor)) {
             me.session = predecessor + 1;
-            Bytes fence = bytes("null");
-            if (predecessor > 0) {
-                read_lock(job, predecessor);
-                fence = fence_over(predecessor);
-            }
-            int ours = open_session(me.session, fence, false);
+            if (predecessor > 0)
+                read_lock(me.job, predecessor); /* unless it refuses */
+            int ours = open_session(me.session, predecessor > 0 ? fence_over(predecessor) : bytes("null"), false);
             if (ours < 0)
                 fail_at(jobs_folder());
             if (ours == 1)
-                break;
-            nap(0.02); /* another was faster: look again */
-            continue;
+                return true;
+        } else {
+            know(watch, me.job, predecessor);
+            if (close_if_over(watch, started, ended, &jobs, &verdict))
+                continue;
+            if (verdict == ALIVE)
+                return false;
+            pause = watch->timeout / 30 > 1 ? 1 : watch->timeout / 30 > pause ? watch->timeout / 30 : pause;
         }
-        Verdict verdict;
-        know(&watch, job, predecessor);
-        if (close_if_over(&watch, started, ended, &jobs, &verdict))
-            continue;
-        if (verdict == ALIVE) {
-            answer("held\t%s\t%lld", watch.host[0] != '\0' ? watch.host : "unknown", watch.pid);
-            return;
-        }
-        double pause = watch.timeout / 30;
-        nap(pause < 0.02 ? 0.02 : pause > 1 ? 1 : pause);
+        nap(pause);
+    }
+}
+
+static void command_open(const Fields *fields) {
+    const char *job = fields->at[1], *why;
+    const Json *seconds = parse(bytes(fields->at[2]));
+    bool is_main_job = strcmp(job, "main") == 0;
+    if (me.state != NOTHING)
+        fail("a session was opened before");
+    if (!is_job(job, strlen(job)))
+        fail("%s is no name of a job", job);
+    if (seconds == NULL || !as_value(seconds, &me.timeout) || !(me.timeout >= 0.2 && me.timeout <= 86400))
+        fail("%s is no time of 0.2 to 86400 seconds", fields->at[2]);
+    me.timeout_text = keep(fields->at[2]);
+    copy_text(me.job, sizeof me.job, job);
+    bool there = enter_parent(is_main_job);
+    Jobs jobs = there ? jobs_now() : (Jobs){NULL, 0};
+    if ((why = find_refusal(&jobs)) != NULL || (!is_main_job && highest(&jobs, "main") == 0)) {
+        answer("refused\t%s", why != NULL ? why : "main was not opened yet");
+        return;
+    }
+    enter_run(&jobs, is_main_job);
+    me.carried = carry(main_lock(&jobs), is_main_job);
+    Watch watch = {.session = 0};
+    if (!succeed(&watch)) {
+        answer("held\t%s\t%lld", watch.host[0] != '\0' ? watch.host : "unknown", watch.pid);
+        return;
     }
     sweep(job);
     Names queue = names_in(text("%s/queue", unit));
