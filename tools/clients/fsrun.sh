@@ -815,6 +815,20 @@ stage() {
   fi
 }
 
+# publish: what is staged under the name that was reserved (5.1); 1: another one has it, or it failed. A file is linked,
+# which replaces nothing; what cannot be is renamed. mv into a folder keeps the name, and never enters a folder called so.
+publish() {
+  ! listed "$u/queue/$entry" || return 1
+  if [ ! -d "$staged/x" ]; then
+    if link "$staged/x" "$u/queue/$entry" 2>/dev/null || [ "$staged/x" -ef "$u/queue/$entry" ]; then return 0; fi
+    ! listed "$u/queue/$entry" || return 1 # else links are refused
+  fi
+  mkdir "$staged/to" && mv "$staged/x" "$staged/to/$entry" && mv -f "$staged/to/$entry" "$u/queue/" 2>/dev/null
+  ! listed "$staged/to/$entry" && return 0
+  mv "$staged/to/$entry" "$staged/x" && rmdir "$staged/to"
+  return 1
+}
+
 # enqueue PATH NAME STEP
 enqueue() {
   [ -e "$1" ] && is_step "$3" || { answer error 'no such checkpoint, or no step'; return; }
@@ -825,19 +839,14 @@ enqueue() {
     first=$use
     while reserve "$2" "$first" "$(files_of "$staged/x"),\"step\":$3,\"main_session\":$(main_number),\"order\":$ns,\"source\":$(js "$1")"; do
       first=$((use + 1))
-      ! listed "$u/queue/$entry" || continue # a plain writer's
-      # A file is linked, which replaces nothing; a folder is renamed. mv into a folder keeps the name, and never goes
-      # into another folder of that name.
-      if [ ! -d "$staged/x" ] && link "$staged/x" "$u/queue/$entry" 2>/dev/null; then
-        :
-      else
-        mv "$staged/x" "$staged/$entry" && mv -f "$staged/$entry" "$u/queue/" 2>/dev/null
+      if publish; then
+        flush "$u/queue"
+        rm -rf "$staged"
+        answer enqueued "$entry"
+        return
       fi
+      rm -f "$u/meta/$entry.json" # claimants would compare a plain writer's file with it
       listed "$u/queue/$entry" || break
-      flush "$u/queue"
-      rm -rf "$staged"
-      answer enqueued "$entry"
-      return
     done
   fi
   rm -rf "$staged"
