@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -86,6 +87,8 @@ def test_the_board_has_each_checkpoint_in_its_lane_and_the_traceback_of_one_that
         "failed": 1,
         "skipped": 1,
     }
+    kept = page.sees(".lane[data-lane=kept] .entry", "lag 99").inner_text()
+    assert re.search(r"step 100 · lag 99 · [\d.]+ m?s", kept), kept
     page.sees(".lane[data-lane=failed] .entry-error", "no answer from the engine <img")
     page.picture("board")
     page.page.locator(".lane[data-lane=failed] .entry").click()
