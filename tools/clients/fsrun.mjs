@@ -1096,8 +1096,10 @@ export class Queue {
         Object.assign(facts, await fingerprint(staged), { source: resolve(path), retry_of: null });
         Object.assign(facts, { handed_over: rfc3339(), order: this.#nextOrder() });
         for (let entry = name; ; entry = nextUse(name, [...(await this.#metas(unit)), entry])) {
+          if (await holds(folder, entry, session)) continue; // a plain writer's
           entry = await this.#reserve(unit, entry, facts);
           if (await this.#publish(staged, folder, entry, facts.kind)) return entry;
+          await unlink(`${unit}/meta/${entry}.json`); // or that writer's file would be taken for a changed one
         }
       } finally {
         await remove(staged);
