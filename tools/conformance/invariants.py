@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import folder
 from driven import Failure, expect
+
+TEMPORARY = re.compile(r"\.tmp-[a-z0-9][a-z0-9_-]*\.[1-9][0-9]*-.+", re.DOTALL)
 
 
 def check(run: Path, handed_over: set[str], *, killed: bool) -> None:
@@ -18,9 +21,11 @@ def check(run: Path, handed_over: set[str], *, killed: bool) -> None:
     _entries(run, handed_over)
     _outcomes(run)
     _logs(run, killed)
-    if not killed:
-        left = folder.temporaries(run)
-        expect(not left, f"temporaries are left: {', '.join(left[:5])}", "7", run)
+    left = folder.temporaries(run)
+    expect(killed or not left, f"temporaries are left: {', '.join(left[:5])}", "7", run)
+    hidden = [path.rpartition("/")[2] for path in left if not path.startswith("trash/")]
+    nobodys = [name for name in hidden if not TEMPORARY.fullmatch(name)]
+    expect(not nobodys, f"these name no session, so that nobody may clear them: {nobodys[:5]}", "3", run)
 
 
 def _sessions(run: Path) -> None:

@@ -49,6 +49,43 @@ def rounds(stage: Stage, job: str, work: Callable[[Driven, int], None]) -> None:
         repair(stage, turn)
 
 
+@scenario("kill:opening")
+def opening(stage: Stage) -> None:
+    """However often a holder is killed while it opens or closes, the next one opens, and is the only one."""
+    began = time.monotonic()
+    _begin(stage)[1].leave()
+    usual = time.monotonic() - began
+    closed = 0
+    for turn in range(ROUNDS):
+        session, driven = _begin(stage)
+        time.sleep(stage.random.uniform(0.1, 1.1) * usual)
+        stage.kill(driven)
+        answers = []
+        while (answer := driven.next_answer()) is not None:
+            answers.append(answer[0])
+        wanted = ["opened", "logged", "closed"]
+        expect(answers == wanted[: len(answers)], f"open, log and close were answered {answers}", "4.1")
+        closed += answers == wanted
+        if "logged" in answers:
+            steps = [line["step"] for line in folder.lines(stage.run, "main", session)]
+            expect(steps == [session], f"session {session} has logged {steps}", "6.8")
+        repair(stage, turn)
+    _begin(stage)[1].leave()
+    sessions = len(folder.job_files(stage.run, "main", kind="lock"))
+    ends = [folder.end(stage.run, "main", n).get("status") for n in range(1, sessions + 1)]
+    expect(ends.count("finished") >= closed + 2, f"{closed + 2} were closed, the ends are {ends}", "4.8")
+    expect(set(ends) <= {"finished", "crashed"}, f"the ends are {ends}", "4.8")
+
+
+def _begin(stage: Stage) -> tuple[int, Driven]:
+    """Have the next session opened, logged into and closed, without waiting for it."""
+    session = len(folder.job_files(stage.run, "main", kind="lock")) + 1
+    driven = stage.client()
+    for command in (["open", "main", TIMEOUT], ["log", session, session, "a", session], ["close", "finished"]):
+        driven.send(*command)
+    return session, driven
+
+
 @scenario("kill:logging")
 def logging(stage: Stage) -> None:
     """No line that was answered is lost, none is there twice, however often the trainer is killed."""

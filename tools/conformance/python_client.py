@@ -271,7 +271,9 @@ def drive(folder: str) -> int:
     for line in iter(sys.stdin.readline, ""):
         command = line.rstrip("\n")
         answer = driver.obey(command)
-        print(*(" ".join(str(field).split("\n")).replace("\t", " ") for field in answer), sep="\t", flush=True)
+        fields = (" ".join(str(field).split("\n")).replace("\t", " ") for field in answer)
+        sys.stdout.write("\t".join(fields) + "\n")  # One write, also where Python does not buffer: no answer is torn.
+        sys.stdout.flush()
         if command.partition("\t")[0] == "close" and answer[0] in ("closed", "fenced"):
             return 0
     if driver.live is not None:
