@@ -60,6 +60,39 @@ def test_fsrun_reads_what_was_written_by_hand_and_finds_what_is_wrong(vector: An
     assert _content(run) == before, "reading changes nothing"
 
 
+def _make(*arguments: str) -> tuple[int, list[str]]:
+    command = [sys.executable, "tools/make_vectors", *arguments]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert made.stderr == ""
+    return made.returncode, made.stdout.splitlines()
+
+
 def test_the_vectors_are_those_of_the_tool() -> None:
-    made = subprocess.run([sys.executable, "tools/make_vectors", "--check"], cwd=ROOT, capture_output=True, text=True)
-    assert (made.returncode, made.stdout, made.stderr) == (0, "", "")
+    assert _make("--check") == (0, [])
+
+
+def test_the_tool_names_what_is_missing_additional_or_different_and_mends_it(tmp_path: Path) -> None:
+    there = ["--folder", str(tmp_path)]
+    assert _make(*there)[0] == 0
+    assert _make(*there, "--check") == (0, [])
+    (tmp_path / "valid/minimal/run/scalars/main.1.jsonl").unlink()
+    (tmp_path / "valid/minimal/run/queue").mkdir()
+    (tmp_path / "valid/minimal/run/queue/left.pt").touch()
+    (tmp_path / "invalid/of_nobody").symlink_to(tmp_path)
+    (tmp_path / "sequence/opened/1/expected.json").write_text("{}\n")
+    (tmp_path / "valid/data_alone/run/data.parquet").write_bytes(
+        (tmp_path / "valid/data_past_the_fence/run/data.parquet").read_bytes()
+    )
+    assert _make(*there, "--check") == (
+        1,
+        [
+            "missing: 'valid/minimal/run/scalars/main.1.jsonl'",
+            "no vector's: 'invalid/of_nobody'",
+            "no vector's: 'valid/minimal/run/queue/left.pt'",
+            "different: 'sequence/opened/1/expected.json'",
+            "different: 'valid/data_alone/run/data.parquet'",
+        ],
+    )
+    assert _make(*there)[1][0].endswith(": 3 written, 2 removed")
+    assert _make(*there, "--check") == (0, [])
+    assert not (tmp_path / "valid/minimal/run/queue").exists()

@@ -299,16 +299,14 @@ invalid(
         finding("error", "meta/a.pt.json", "6"),
     ],
 )
+FOLDERS = ("scalars", "evals", "files", "media", "queue", "meta", "claimed", "retry", "failed", "best", "trash")
 invalid(
     "files_for_folders",
     "2",
     "Files stand where folders are expected: each is a folder with nothing in it.",
-    closed("main")
-    | weights(
-        "scalars", "evals", "files", "media", "system", "queue", "meta", "claimed", "retry", "failed", "best", "trash"
-    ),
+    closed("main") | weights(*FOLDERS),
     reading(MAIN),
-    [],
+    [finding("error", name, "2") for name in FOLDERS],
 )
 invalid(
     "jobs_is_a_file",

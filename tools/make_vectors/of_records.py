@@ -294,7 +294,7 @@ invalid(
     "A lock that says another job and session than its name: its name counts.",
     closed("main") | put("jobs/main.1.lock", lock("eval", 4)["jobs/eval.4.lock"]) | log("main", 1, ONE),
     reading({"main": has_ended()}, POINTS),
-    [finding("error", "jobs/main.1.lock", "6.2")],
+    [finding("error", "jobs/main.1.lock", "6.2"), finding("error", "jobs/main.1.end", "6.3")],
 )
 valid(
     "views_that_lie",
