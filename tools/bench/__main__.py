@@ -1,7 +1,7 @@
 """Measures what fsrun promises to be fast at, beside its peers, and prints the numbers with those it has to reach.
 
     .venv/bin/python tools/bench                    all of it, beside trackio, tensorboardX and TensorBoard: 20 minutes
-    .venv/bin/python tools/bench --quick            less of everything, two rounds: to see that it works
+    .venv/bin/python tools/bench --quick            less of everything, one round: to see that it works
     .venv/bin/python tools/bench --all              also beside W&B offline, MLflow's file store and Aim; installs them
     .venv/bin/python tools/bench logging start      some of it
     .venv/bin/python tools/bench --keep FILE        goes on where it stopped: groups in FILE are not measured again
@@ -78,7 +78,7 @@ def main() -> int:
         if not options.quick and (free := _free(folder)) < SPACE:
             print(f"bench: {folder}: {free >> 20} MB free, {SPACE >> 20} are needed; see --folder", file=sys.stderr)
             return 1
-        settings = Settings(Path(folder), 2 if options.quick else options.rounds, options.quick, pythons)
+        settings = Settings(Path(folder), 1 if options.quick else options.rounds, options.quick, pythons)
         versions = environments.versions(pythons)
         for name in asked:
             began = time.monotonic()
@@ -111,7 +111,7 @@ def _options() -> argparse.Namespace:
         "--folder", type=Path, help="where the runs are made: on the file system that is to be measured"
     )
     parser.add_argument("--rounds", type=int, default=5, help="how often each tool has its turn (5)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the points, two rounds: to see that it works")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the points, one round: to see that it works")
     parser.add_argument("--cuda", action="store_true", help="with snapshot: on a GPU, with 4 GB; under five minutes")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="results so far: groups in it are not measured again")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -151,7 +151,7 @@ def _print(kept: Kept, options: argparse.Namespace) -> None:
     for name in GROUPS:
         if name in kept:
             rows += map(Row.from_json, kept[name]["rows"])
-            _add_machine(machines, kept[name]["machine"], name)
+            _add_machine(machines, kept[name]["machine"] | {"quick": kept[name]["quick"]}, name)
     if options.json:
         print(json.dumps({"machines": machines, "rows": [row.to_json() for row in rows]}, indent=2))
     else:

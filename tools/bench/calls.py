@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import shutil
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -38,17 +39,25 @@ def measure_nfs(settings: Settings) -> list[Row]:
     from tools.nfsbed.nfs import NfsBed
     from tools.nfsbed.remote import PATH
 
-    environment = {"PATH": PATH, "HOME": "/run/tmp", "TMPDIR": "/run/tmp", "FSRUN_CAPTURE": "0", "FSRUN_COMPACT": "0"}
+    environment = {"PATH": PATH, "HOME": "/run/tmp", "TMPDIR": "/run/tmp", "PYTHONDONTWRITEBYTECODE": "1"}
     rows: list[Row] = []
+
+    def on_a_host(work: str, mount: str, *more: object, **variables: str) -> dict[str, dict[str, int]]:
+        command = child_command("calls", work, f"{mount}/{work}", mount, *more)
+        process = bed.hosts["A"].start(command, environment | variables, "/run/tmp")
+        if process.wait(600):
+            raise RuntimeError("\n".join(process.err[-20:]))
+        found: dict[str, dict[str, int]] = process.said[-1]
+        return found
+
     try:
         with NfsBed() as bed:
             for version, mount in (("4.2", "/run/v4"), ("3", "/run/v3")):
-                command = child_command("calls", "count", f"{mount}/calls", mount)
-                process = bed.hosts["A"].start(command, environment | {"PYTHONDONTWRITEBYTECODE": "1"}, "/run/tmp")
-                if process.wait(300):
-                    raise RuntimeError("\n".join(process.err[-20:]))
-                for what, counts in process.said[-1].items():
+                for what, counts in on_a_host("count", mount, FSRUN_CAPTURE="0", FSRUN_COMPACT="0").items():
                     rows.append(_row("nfs", f"NFS {version}: {what}", counts, "requests"))
+            seconds = 10.0 if settings.quick else 60.0
+            for what, counts in on_a_host("last", "/run/v4", seconds, FSRUN_COMPACT="0").items():
+                rows.append(_row("nfs", f"NFS 4.2, in {seconds:.0f} s: {what}", counts, "requests"))
     except Unfit as missing:
         return [Row("nfs", f"requests to an NFS server (not run: {missing})", math.nan, "")]
     return rows
@@ -83,6 +92,37 @@ def count(folder: str, mount: str) -> dict[str, dict[str, int]]:
         _acts(folder, fs, act)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def last(folder: str, mount: str, seconds: float) -> dict[str, dict[str, int]]:
+    """What open jobs ask of an NFS server in some seconds, with all that they record by default."""
+    import fsrun
+
+    found: dict[str, dict[str, int]] = {}
+
+    def during(what: str, work: Callable[[float], Any]) -> None:
+        time.sleep(5.0)  # what the start sets going
+        before = _requests(mount)
+        work(time.monotonic() + seconds)
+        found[what] = dict(_requests(mount) - before)
+
+    def train(end: float) -> None:
+        step = 0
+        while time.monotonic() < end:
+            run.add_scalar({f"train/k{i}": step * 0.1 for i in range(10)}, step)
+            step += 1
+            time.sleep(0.1)
+
+    with fsrun.init("bench", run_id="lasts", root=folder) as run:
+        during("a job that logs nothing", lambda end: time.sleep(seconds))
+        during("a job that logs ten keys ten times a second", train)
+        with fsrun.init("bench", run_id="lasts", root=folder, job="eval") as side, side.entries() as entries:
+            waiting = threading.Thread(target=lambda: next(entries, None))
+            waiting.start()
+            during("an evaluator that waits, and a main job that logs nothing", lambda end: time.sleep(seconds))
+            run.finish_queue()
+            waiting.join()
     return found
 
 

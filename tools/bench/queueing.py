@@ -32,9 +32,9 @@ def _handover(settings: Settings) -> list[Row]:
         shutil.rmtree(folder)
     return [
         Row("queue", "enqueue of a 10 GB file", result["file_ms"], "ms", 5.0, note="a sparse file, by link"),
-        Row("queue", "until it stands in the queue", result["file_there_ms"], "ms"),
+        Row("queue", "until that file stands in the queue", result["file_there_ms"], "ms"),
         Row("queue", "enqueue of a folder of 100 files", result["folder_ms"], "ms", 50.0, note="by links"),
-        Row("queue", "until it stands in the queue", result["folder_there_ms"], "ms"),
+        Row("queue", "until that folder stands in the queue", result["folder_there_ms"], "ms"),
     ]
 
 

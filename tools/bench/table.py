@@ -96,7 +96,8 @@ def _under(machine: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     load = ", ".join(map(str, machine["load"]))
     where = f"{machine['cpu']}, {machine['cores']} cores, load {load}; {machine['system']}, {machine['file system']}"
-    return f"{machine['date']}: {machine['groups']}; {where}; Python {machine['python']}; {versions}."
+    kind = ", a quick run" if machine["quick"] else ""
+    return f"{machine['date']}{kind}: {machine['groups']}; {where}; Python {machine['python']}; {versions}."
 
 
 def number(value: float) -> str:
