@@ -56,8 +56,8 @@ class EvaluatorContext(Protocol):
         """Tell the user."""
         ...
 
-    def main_state(self) -> tuple[int, str, int | None]:
-        """Highest session of main (0: none), its status, and the last step it logged."""
+    def main_state(self, *, step: bool = True) -> tuple[int, str, int | None]:
+        """Highest session of main (0: none), its status, and the last step it logged (with ``step``: reads its log)."""
         ...
 
 
@@ -80,10 +80,10 @@ class Attempts:
     def _session(self) -> Held:
         return self._moves.session
 
-    def main(self) -> MainState | None:
-        """The state of the main job; None where it cannot be read now."""
+    def main(self, *, step: bool = True) -> MainState | None:
+        """The state of the main job, with the ``step`` that its log shows; None where it cannot be read now."""
         try:
-            return MainState(*self._context.main_state())
+            return MainState(*self._context.main_state(step=step))
         except OSError:
             return None
 

@@ -206,7 +206,7 @@ class Evaluation(Iterator[Entry]):
         return bool(claims.others)
 
     def _wait_or_end(self, finished: int | None) -> None:
-        main = self._attempts.main() or MainState(0, "unknown")
+        main = self._attempts.main(step=False) or MainState(0, "unknown")
         now = self._clock.monotonic()
         if main.status not in ("failed", "crashed"):
             self._gone_since = None

@@ -234,8 +234,11 @@ class LiveRun:
         if step is not None:
             self.writer.add(scores, step, time=time, entry=layout.outcome_key(entry, attempt))
 
-    def main_state(self) -> tuple[int, str, int | None]:
-        """Highest session of main (0: never opened), its status, the last step it logged."""
+    def main_state(self, *, step: bool = True) -> tuple[int, str, int | None]:
+        """Highest session of main (0: never opened), its status, the last step it logged.
+
+        Without ``step`` that is None and no log is read: an evaluator that waits asks once a second.
+        """
         if self.job == ids.MAIN:
             return self.session.number, "running", self.writer.last_step
         chain = look(self.fs.names(f"{self.path}/{layout.JOBS}"), ids.MAIN)
@@ -245,12 +248,12 @@ class LiveRun:
         if chain.closed:
             end, _ = read_end(self.fs, self.path, ids.MAIN, chain.highest)
             status = str(end.get("status", "crashed"))
-        step = None
-        for number in sorted(chain.locks, reverse=True):
-            step = last_logged_step(self.fs, self.path, ids.MAIN, number)
-            if step is not None:
+        logged = None
+        for number in sorted(chain.locks, reverse=True) if step else ():
+            logged = last_logged_step(self.fs, self.path, ids.MAIN, number)
+            if logged is not None:
                 break
-        return chain.highest, status, step
+        return chain.highest, status, logged
 
     def entries(self, options: Mapping[str, Any]) -> Evaluation:
         """The entries of the run's queue, claimed one after the other."""

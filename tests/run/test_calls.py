@@ -20,6 +20,7 @@ LIMITS = {
     "`ls`, a root of one run with two live jobs": 15,
     "a daemon's look through a run's folder": 19,
     "an evaluator's look at an empty queue": 2,
+    "its look at the main job": 1,
     "a hand-over of one file": 9,
     "a claim, with the looks around it": 17,
     "an outcome, the move, pruning, and the line": 21,

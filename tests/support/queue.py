@@ -74,7 +74,7 @@ class Context:
     def warn(self, message: str) -> None:
         self.warnings.append(message)
 
-    def main_state(self) -> tuple[int, str, int | None]:
+    def main_state(self, *, step: bool = True) -> tuple[int, str, int | None]:
         return self.main
 
 

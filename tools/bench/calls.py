@@ -167,6 +167,7 @@ def _acts(folder: str, fs: Any, act: Callable[[str, Callable[[], Any]], Any]) ->
         act("`ls`, a root of one run with two live jobs", lambda: _list(fs, folder, brief_run, find_runs))
         act("a daemon's look through a run's folder", lambda: look_inside(fs, main.path, identity.own(), None, None))
         act("an evaluator's look at an empty queue", lambda: places.look(live.session.store))
+        act("its look at the main job", lambda: evaluator._live.main_state(step=False))
         checkpoint = Path(folder, f"step_{i}.pt")
         checkpoint.write_bytes(b"weights")
         act("a hand-over of one file", lambda path=checkpoint: _handed_over(main, path))
