@@ -20,10 +20,11 @@ ORDERS = ("oldest", "newest", "latest")
 DROPS = ("oldest", "newest")
 
 _STEP = (
-    re.compile(r"step[=_-]?([0-9]+)", re.IGNORECASE),
-    re.compile(r"(?:epoch[=_-]?|checkpoint-)([0-9]+)", re.IGNORECASE),
+    re.compile(r"step[=_-]?([0-9]+)", re.IGNORECASE | re.ASCII),
+    re.compile(r"(?:epoch[=_-]?|checkpoint-)([0-9]+)", re.IGNORECASE | re.ASCII),
     re.compile(r"([0-9]+)"),
 )
+"""ASCII: other languages do not fold the long s or the Kelvin sign."""
 _UNFIT = re.compile("[\x00-\x1f\x7f/\ud800-\udfff]")
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,15}\Z")
 

@@ -24,7 +24,7 @@ from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run import fingerprint
-from fsrun.run.places import read_meta, read_outcome, reserve
+from fsrun.run.places import claims, look, read_meta, read_outcome, reserve
 
 T = TypeVar("T")
 Facts = Callable[[Claim, OutcomeState], Mapping[str, Any]]
@@ -271,13 +271,20 @@ class Moves:
         with suppress(OSError, ValueError):
             kind, files = fingerprint.take(self.fs, self.unit.path(path))
         meta = read_meta(self.unit, entry)
-        taken = {e for name in self.unit.names(layout.META) if (e := layout.parse_meta_name(name))}
-        name = order.next_use(entry, taken | {entry})
+        name = order.next_use(entry, self._used_names() | {entry})
         if meta is None or not _alike(meta.files, files):
             meta = Meta(entry=name, step=order.step_of_name(entry), kind=kind, order=self.clock.now_ns(), source=entry)
             meta = replace(meta, handed_over=rfc3339(self.clock.now_ns()))
         size = sum(int(item["size"]) for item in files)
         return reserve(self.unit, replace(meta, entry=name, files=files, size=size))
+
+    def _used_names(self) -> set[str]:
+        """Names that have a meta or an outcome, wait, or are claimed: a meta would speak about a plain writer's file."""
+        unit = self.unit
+        used = {entry for name in unit.names(layout.META) if (entry := layout.parse_meta_name(name))}
+        used |= {found[0] for name in self.runs.names(layout.EVALS) if (found := layout.parse_outcome_name(name))}
+        used |= {entry for entry, _ in look(unit, elsewhere=self.elsewhere).waiting}
+        return used | {claim.entry for claim in claims(unit)}
 
     def _count(self, entry: str, attempt: int) -> tuple[int, int]:
         before = [k for k in self._attempts([entry])[entry] if k <= attempt]

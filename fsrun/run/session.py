@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from fsrun.core import layout, sessions
-from fsrun.core.errors import FsrunError, HeldError, NotFoundError
+from fsrun.core.errors import FsrunError, HeldError, InvalidError, NotFoundError
 from fsrun.core.records import End, Holder, Lock, holder_of
 from fsrun.core.sessions import Chain, Standing
 from fsrun.core.timing import FINISH_WAIT, Timing
@@ -320,10 +320,14 @@ class Session:
 
     def _fenced_by(self, chain: Chain) -> bool:
         """A later session was opened: by ourselves, if the reply was lost; else it is the end of this one."""
-        lock = steps.read_lock(self.store, self.job, chain.highest)
-        if lock is None:
-            return False
-        if lock.token in self._opening.tried:
+        lock: Lock | None
+        try:
+            lock = steps.read_lock(self.store, self.job, chain.highest)
+            if lock is None:
+                return False
+        except InvalidError:
+            lock = None  # Of another protocol: a session all the same, and not our own.
+        if lock is not None and lock.token in self._opening.tried:
             self._continue(*self._opening.tried[lock.token])
             return True
         silent = self._clock.monotonic() - self._last_good

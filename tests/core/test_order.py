@@ -28,6 +28,9 @@ from fsrun.core.timing import Timing
         ("model.pt", None),
         ("step_99999999999999999999", None),
         ("step_9223372036854775808", None),
+        ("STEP5_9", 5),
+        ("\u017ftep5_9", 9),
+        ("chec\u212apoint-5_9", 9),
     ],
 )
 def test_a_step_is_read_from_a_name(name: str, step: int | None) -> None:

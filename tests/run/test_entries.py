@@ -611,6 +611,29 @@ def test_a_name_in_use_by_another_evaluator_is_told_apart_at_the_outcome(run: Ru
     assert outcomes(run.path)[("x_1~2.pt", 1)].scores == {"eval/acc": 1}
 
 
+@pytest.mark.parametrize("stands", ["waits", "claimed", "returned"])
+def test_a_name_that_a_plain_writer_gave_in_the_form_of_a_next_use_is_left_to_its_file(run: Run, stands: str) -> None:
+    _, mine = run.evaluate(evaluator(run.path, job="mine"), best="max:eval/acc", keep=0)
+    put_plain(run.path, "x_1~2.pt", b"a plain writer's")
+    if stands != "waits":
+        held = next(mine)
+        if stands == "returned":
+            held.give_back()
+    put_plain(run.path, "x_1.pt", b"first")
+    _, other = run.evaluate(evaluator(run.path, job="other"))
+    next(entry for entry in other if entry.name == "x_1.pt" or entry.give_back()).done({"eval/acc": 0})
+    put_plain(run.path, "x_1.pt", b"second")
+    run.finish()
+    if stands == "claimed":
+        held.give_back()
+    seen = {}
+    for entry in other:
+        seen[entry.name] = Path(entry.path).read_bytes()
+        entry.done({"eval/acc": 1})
+    assert seen == {"x_1~2.pt": b"a plain writer's", "x_1~3.pt": b"second"}
+    assert os.listdir(run.path / "meta") == ["x_1~3.pt.json"]
+
+
 def test_what_the_trainer_said_of_a_reused_name_goes_along(run: Run) -> None:
     put_plain(run.path, "a.pt", b"plain")
     _, evaluation = run.evaluate(evaluator(run.path, job="other"), once=True)

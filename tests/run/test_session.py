@@ -556,6 +556,17 @@ class TestFalseVerdict:
         assert not session.beat()
         assert session.state == "fenced"
 
+    @pytest.mark.parametrize("words", [{"protocol": "2.0"}, {"must_understand": ["x"]}])
+    def test_a_later_session_of_another_protocol_fences_too(self, world: World, words: dict[str, object]) -> None:
+        session = world.open()
+        session.listener = listener = Listener({})
+        world.falsely_close(session)
+        record = {"protocol": "1.0", "job": "main", "session": 2, "token": "a" * 16, "timeout": [30]} | words
+        world.store.put_if_absent("jobs", "main.2.lock", codec.encode_record(record))
+        assert not session.beat()
+        assert session.state == "fenced"
+        assert listener.events() == ["fenced"]
+
     def test_losing_the_race_for_the_next_session_fences(self, world: World) -> None:
         session = world.open()
         session.listener = listener = Listener({})

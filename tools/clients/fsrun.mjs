@@ -23,7 +23,6 @@ import { constants, readFileSync, readdirSync, readlinkSync, realpathSync, statS
 import * as fs from "node:fs/promises";
 import { hostname, userInfo } from "node:os";
 import { basename, dirname, resolve } from "node:path";
-import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
@@ -1234,11 +1233,11 @@ export class Queue {
     }
     const meta = await this.#meta(unit, claim.entry);
     claim.facts = await this.#facts(unit, claim.entry);
-    if (!meta) {
+    if (!meta || claim.facts.step === null) {
       // What neither meta nor name tells, the claimant alone states (5.9).
       const main = await mainState(this.#run, await session.list("jobs"));
       claim.facts.step ??= await this.#lastStep(main.session);
-      Object.assign(claim.facts, { main_session: main.session || null, order: nanoseconds() });
+      if (!meta) Object.assign(claim.facts, { main_session: main.session || null, order: nanoseconds() });
     }
     claim.meta = meta ?? (await fingerprint(`${unit}/${claimPath(claim)}`));
     claim.path = `${unit}/${claimPath(claim)}`;
@@ -1730,6 +1729,16 @@ const valuesOf = (fields) => {
   return pairs;
 };
 
+/** Whole lines alone: what a driver that died wrote half is no command. */
+async function* lines(input) {
+  let rest = "";
+  for await (const piece of input.setEncoding("utf8")) {
+    const found = (rest + piece).split("\n");
+    rest = found.pop();
+    yield* found;
+  }
+}
+
 async function drive(run) {
   let session = null;
   const commands = {
@@ -1775,7 +1784,7 @@ async function drive(run) {
     }
   };
   process.stdout.on("error", () => {}); // nobody listens any more: the input ends as well
-  for await (const line of createInterface({ input: process.stdin, crlfDelay: Infinity })) {
+  for await (const line of lines(process.stdin)) {
     const fields = line.split("\t");
     const answer = await obey(fields);
     process.stdout.write(`${answer.map((field) => `${field}`.replace(/[\t\r\n]+/g, " ") || "-").join("\t")}\n`);

@@ -69,10 +69,16 @@ class Driven:
 
     def send(self, *fields: object) -> None:
         """Write a command; one that is gone does not hear it."""
+        self._write("\t".join(map(str, fields)) + "\n")
+
+    def send_half(self, *fields: object) -> None:
+        """Write a command without its newline."""
+        self._write("\t".join(map(str, fields)))
+
+    def _write(self, text: str) -> None:
         assert self.process.stdin is not None
-        line = "\t".join(map(str, fields)) + "\n"
         try:
-            self.process.stdin.write(line.encode("utf-8", "surrogateescape"))
+            self.process.stdin.write(text.encode("utf-8", "surrogateescape"))
             self.process.stdin.flush()
         except BrokenPipeError:
             pass

@@ -269,7 +269,9 @@ def drive(folder: str) -> int:
     """Obey the lines of standard input until ``close``; its end closes the session as failed."""
     driver = Driver(folder)
     for line in iter(sys.stdin.readline, ""):
-        command = line.rstrip("\n")
+        if not line.endswith("\n"):
+            break  # What a driver that died wrote half is no command.
+        command = line.removesuffix("\n")
         answer = driver.obey(command)
         fields = (" ".join(str(field).split("\n")).replace("\t", " ") for field in answer)
         sys.stdout.write("\t".join(fields) + "\n")  # One write, also where Python does not buffer: no answer is torn.

@@ -105,14 +105,16 @@ def closes_as_failed(stage: Stage) -> None:
 
 @scenario("drive:input-ended")
 def input_ends(stage: Stage) -> None:
-    """The end of the input closes the session as failed."""
+    """The end of the input closes the session as failed; half a command is none."""
     client = stage.opened()
     client.must(["log", 1, 1, "a", 1], "logged")
+    client.send_half("log", 2, 2, "a", 2)
     client.end_input()
     client.leave()
     end = folder.end(stage.run, "main", 1)
     expect((end.get("status"), end.get("reason")) == ("failed", "input ended"), f"the end is {end}", "4.3")
     expect(not folder.job_files(stage.run, kind="beat"), "the beat stands after the end", "4.3", stage.run / "jobs")
+    expect(len(folder.lines(stage.run, "main", 1)) == 1, "a command without its newline was obeyed")
 
 
 @scenario("drive:beat")
