@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from referencing import Registry, Resource
 
-from fsrun.core import codec, ids, indexes, layout, records, samples, states
+from fsrun.core import codec, ids, indexes, layout, order, records, samples, states
 from fsrun.run import fingerprint
 
 pytestmark = pytest.mark.documents
@@ -40,11 +40,21 @@ RECORDS = {
     "table": indexes.TableLine,
     "artifact": indexes.ArtifactLine,
 }
+
+
+def has_step(name: str, said: str | None = None) -> bool:
+    """Whether a name has a step at all, where none is said, or the one that is said."""
+    found = order.step_of_name(name)
+    return found is not None if said is None else found == int(said)
+
+
 NAMES = {
     "job": ids.is_job,
     "folder": ids.is_id,
     "jobs": lambda name: layout.parse_job_file(name) is not None,
     "entry": ids.is_entry,
+    "use": lambda name: ids.split_entry(name)[1] > 1,
+    "step": lambda line: has_step(*line.rsplit(" ", 1)),
     "outcome": lambda name: layout.parse_outcome_name(name) is not None,
     "samples": lambda name: layout.parse_samples_name(name) is not None,
 }
