@@ -267,19 +267,20 @@ class Moves:
 
     def _reserve(self, entry: str, path: str) -> str:
         """Reserve the next name for the content at ``path``; the old meta's facts go along where they are about it."""
-        kind, files = "file", list[dict[str, Any]]()
+        kind, files, is_its = "file", list[dict[str, Any]](), False
+        meta = read_meta(self.unit, entry)
         with suppress(OSError, ValueError):
             kind, files = fingerprint.take(self.fs, self.unit.path(path))
-        meta = read_meta(self.unit, entry)
+            is_its = meta is not None and fingerprint.compare(self.fs, self.unit.path(path), meta.files) is None
         name = order.next_use(entry, self._used_names() | {entry})
-        if meta is None or not _alike(meta.files, files):
+        if meta is None or not is_its:
             meta = Meta(entry=name, step=order.step_of_name(entry), kind=kind, order=self.clock.now_ns(), source=entry)
             meta = replace(meta, handed_over=rfc3339(self.clock.now_ns()))
         size = sum(int(item["size"]) for item in files)
         return reserve(self.unit, replace(meta, entry=name, files=files, size=size))
 
     def _used_names(self) -> set[str]:
-        """Names that have a meta or an outcome, wait, or are claimed: a meta would speak about a plain writer's file."""
+        """Names with a meta or an outcome, or that wait or are claimed: a meta must not speak about another file."""
         unit = self.unit
         used = {entry for name in unit.names(layout.META) if (entry := layout.parse_meta_name(name))}
         used |= {found[0] for name in self.runs.names(layout.EVALS) if (found := layout.parse_outcome_name(name))}
@@ -365,15 +366,6 @@ class Moves:
                 self.fs.rmdir(self.unit.path(folder, attempt))
                 self._made.discard(f"{folder}/{attempt}")
             self.fs.rmdir(self.unit.path(folder))
-
-
-def _alike(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether two lists of files say the same of names, sizes and samples."""
-
-    def facts(items: Iterable[Mapping[str, Any]]) -> list[tuple[object, ...]]:
-        return [(item.get("name"), item.get("size"), item.get("sample")) for item in items]
-
-    return facts(old) == facts(new)
 
 
 def copy_tree(source_fs: FileSystem, source: str, target_fs: FileSystem, target: str) -> None:

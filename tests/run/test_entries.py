@@ -634,17 +634,27 @@ def test_a_name_that_a_plain_writer_gave_in_the_form_of_a_next_use_is_left_to_it
     assert os.listdir(run.path / "meta") == ["x_1~3.pt.json"]
 
 
-def test_what_the_trainer_said_of_a_reused_name_goes_along(run: Run) -> None:
+@pytest.mark.parametrize("stated", [("name", "size", "mtime_ns", "sample"), ("name", "size"), ()])
+def test_what_the_trainer_said_of_a_reused_name_goes_along(run: Run, stated: tuple[str, ...]) -> None:
     put_plain(run.path, "a.pt", b"plain")
     _, evaluation = run.evaluate(evaluator(run.path, job="other"), once=True)
     done_all(evaluation)
     path = run.ckpt / "a.pt"
     path.write_bytes(b"handed over")
     hand_over_now(run.trainer, path, step=77)
+    meta = run.path / "meta" / "a.pt.json"
+    said = json.loads(meta.read_bytes())
+    # Another client's may say less, or be about another file.
+    said["files"] = [{key: said["files"][0][key] for key in stated}] if stated else [{"name": "", "size": 5}]
+    meta.write_bytes(codec.encode_record(said))
     run.finish()
     _context, evaluation = run.evaluate()
     done_all(evaluation)
-    assert outcomes(run.path)[("a~2.pt", 1)].step == 77
+    now = json.loads((run.path / "meta" / "a~2.pt.json").read_bytes())
+    assert (outcomes(run.path)[("a~2.pt", 1)].step == 77) is bool(stated)
+    kept = ("step", "main_session", "order", "source", "handed_over")
+    assert all((now[key] == said[key]) is bool(stated) for key in kept), now
+    assert [file["size"] for file in now["files"]] == [len(b"handed over")]
 
 
 def test_names_that_are_no_entries_are_told_once_and_left(run: Run) -> None:

@@ -1262,7 +1262,7 @@ export class Queue {
   async #nextName(unit, entry, path) {
     const found = await fingerprint(`${unit}/${path}`);
     const meta = await this.#meta(unit, entry);
-    const isIts = meta && stringify(meta.files) === stringify(found.files);
+    const isIts = meta && !(await isChanged(`${unit}/${path}`, meta));
     const fresh = { protocol: PROTOCOL, step: stepOfName(entry), main_session: null, source: entry };
     const facts = { ...(isIts ? meta : { ...fresh, handed_over: rfc3339(), order: this.#nextOrder() }), ...found };
     return this.#reserve(unit, nextUse(entry, [...(await this.#metas(unit)), entry]), facts);

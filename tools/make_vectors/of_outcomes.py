@@ -307,6 +307,25 @@ valid(
     ),
 )
 valid(
+    "outcomes_of_one_group",
+    "4.6 8.3",
+    "Sessions joined by continues are one: the higher order wins; an outcome of no session loses.",
+    closed("main", 1, "crashed", "expired")
+    | closed("main", 2, fence={}, continues=True)
+    | closed("eval")
+    | meta("a.pt", 1, order=7)
+    | meta("b.pt", 1, order=3, main_session=2)
+    | meta("c.pt", 1, order=9, main_session=None)
+    | outcome("a.pt", 1, "done", 1, {"acc": 0.5}, order=7)
+    | outcome("b.pt", 1, "done", 1, {"acc": 0.75}, order=3, main_session=2)
+    | outcome("c.pt", 1, "done", 1, {"acc": 0.25, "f1": 1}, order=9, main_session=None),
+    reading(
+        {"main": has_ended(2), "eval": has_ended()},
+        {"acc": [[1, 0.5]], "f1": [[1, 1]]},
+        entries={name: at(None, "done") for name in ("a.pt", "b.pt", "c.pt")},
+    ),
+)
+valid(
     "outcome_of_a_zombie",
     "4.7 8.3",
     "What the trainer logged past its fence is not what it had logged last.",

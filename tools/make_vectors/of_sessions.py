@@ -197,6 +197,17 @@ valid(
 )
 
 valid(
+    "continues_without_having_logged",
+    "4.6 4.7",
+    "An empty fence lets nothing count: what was in doubt is written again by the session that goes on.",
+    closed("main", 1, "crashed", "expired")
+    | closed("main", 2, fence={}, continues=True)
+    | log("main", 1, TWO)
+    | log("main", 2, series("train/loss", {1: 0.75})),
+    reading({"main": has_ended(2)}, {"train/loss": [[1, 0.75]]}),
+)
+
+valid(
     "resumed",
     "8.3",
     "A resumed main job voids what the session before logged from its own first step on, tag by tag.",
