@@ -238,3 +238,18 @@ def test_a_run_that_is_not_there_is_said_to_be_missing(site: Viewer, visit: Call
     page = visit(site, "#/run/speech/none")
     page.expected = ("404",)
     page.sees(".missing", "There is no such run")
+
+
+def test_a_dialog_goes_with_the_page_it_stood_over(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/run/speech/whole")
+    page.page.locator("#tab-evaluation").click()
+    page.sees(".lane[data-lane=failed] .entry").click()
+    page.sees("dialog[open] .trace")
+    page.page.go_back()
+    page.sees("#tab-overview[aria-selected=true]")
+    page.until("() => !document.querySelector('dialog')")
+    page.page.keyboard.press("?")
+    page.sees("dialog[open]", "Back to all runs")
+    page.page.evaluate("() => { location.hash = '#/' }")
+    page.sees(".grid-row")
+    page.until("() => !document.querySelector('dialog')")

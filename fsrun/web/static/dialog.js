@@ -1,4 +1,5 @@
 // A window over the page. The browser's own dialog: it holds the focus, Escape closes it, the focus goes back.
+// It goes with the page it was opened over, so that Back never leaves it standing over another one.
 
 import { h } from "./dom.js";
 
@@ -22,11 +23,14 @@ export function open(title, children, { closed, wide = false } = {}) {
   element.addEventListener("click", (event) => {
     if (event.target === element) element.close();
   });
+  const close = () => element.close();
+  window.addEventListener("hashchange", close);
   element.addEventListener("close", () => {
+    window.removeEventListener("hashchange", close);
     element.remove();
     closed?.();
   });
   document.body.append(element);
   element.showModal();
-  return () => element.close();
+  return close;
 }
