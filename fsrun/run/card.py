@@ -7,6 +7,7 @@ Does: the HTML, and reads what a ``RunReader`` shows. Leaves to others: the fact
 from __future__ import annotations
 
 import html
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,6 +16,10 @@ from fsrun.core.ids import MAIN
 
 _ROWS = 12
 _TEXT = 120
+_MINOR = re.compile(
+    r"/(stderr|truncated|failed|ungraded|response_tokens|pass@\d+|lag_steps|duration_s|pause_s)$|_(low|high)$", re.ASCII
+)
+_WANTED = re.compile("loss|reward")
 
 
 def read_card(path: str) -> str:
@@ -46,17 +51,34 @@ def read_card(path: str) -> str:
     summary: dict[str, Any] = {}
     for job in (*jobs, run):
         summary |= job["summary"]
-    return card(f"{run['project']}/{run['id']}", facts, summary)
+    return card(f"{run['project']}/{run['id']}", facts, summary, best["tag"] if best else None)
 
 
-def card(title: str, facts: Iterable[tuple[str, Any]], scalars: Mapping[str, Any]) -> str:
-    """HTML with a title, facts (None and empty ones are left out) and the last values of scalars."""
+def card(title: str, facts: Iterable[tuple[str, Any]], scalars: Mapping[str, Any], best: str | None = None) -> str:
+    """HTML with a title, facts (None and empty ones are left out) and the last values of scalars.
+
+    Of many scalars those that people look for stand open, as on the page: ``best``, losses and rewards, evaluations.
+    """
     rows = [_row(name, value) for name, value in facts if value is not None and value != ""]
-    names = sorted(scalars)
-    rows += [_row(name, _number(scalars[name])) for name in names[:_ROWS]]
+    names = sorted(scalars, key=lambda name: (_place(name, best), name))
+    values = [_row(name, _number(scalars[name])) for name in names]
+    rest = ""
     if len(names) > _ROWS:
-        rows.append(_row("", f"and {len(names) - _ROWS} more scalars"))
-    return f"<div><b>{_text(title)}</b><table><tbody>{''.join(rows)}</tbody></table></div>"
+        more = f"and {len(names) - _ROWS} more scalars"
+        rest = f"<details><summary>{more}</summary>{_table(values[_ROWS:])}</details>"
+    return f"<div><b>{_text(title)}</b>{_table([*rows, *values[:_ROWS]])}{rest}</div>"
+
+
+def _place(name: str, best: str | None) -> int:
+    if name == best:
+        return 0
+    if _MINOR.search(name):
+        return 4
+    return 1 if _WANTED.search(name) else 2 if name.startswith("eval/") else 3
+
+
+def _table(rows: Iterable[str]) -> str:
+    return f"<table><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _row(name: str, value: object) -> str:

@@ -67,7 +67,14 @@ def test_an_open_run_and_a_quiet_one_show_what_they_are(tmp_path: Path) -> None:
     assert "quiet" in quiet[0](*quiet[1])._repr_html_()
 
 
-def test_many_scalars_are_cut() -> None:
-    found = cells(card("t", [("none", None), ("empty", "")], {f"s{i:02d}": i for i in range(20)}))
-    assert list(found) == [*(f"s{i:02d}" for i in range(12)), ""]
-    assert found[""] == "and 8 more scalars"
+def test_of_many_scalars_those_looked_for_stand_open_and_the_rest_is_folded() -> None:
+    many = [*(f"eval/s{i:02d}" for i in range(12)), "eval/acc/stderr", "grad_norm", "train/loss"]
+    html = card("t", [("none", None), ("empty", "")], {tag: 1 for tag in many}, "eval/s11")
+    shown, _, folded = html.partition("<details>")
+    assert list(cells(shown)) == ["eval/s11", "train/loss", *(f"eval/s{i:02d}" for i in range(10))]
+    assert list(cells(folded)) == ["eval/s10", "grad_norm", "eval/acc/stderr"]
+    assert "<summary>and 3 more scalars</summary>" in folded
+
+
+def test_few_scalars_are_not_folded() -> None:
+    assert "details" not in card("t", [], {f"s{i}": i for i in range(12)})

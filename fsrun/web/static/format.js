@@ -24,6 +24,11 @@ export function number(value, digits = 4) {
   return (size >= 1e3 ? parts.format(short) : String(short)).replace("-", "−");
 }
 
+/** Whether a scalar is NaN or infinite; these travel as words. */
+export function isWild(value) {
+  return value === "NaN" || value === "Infinity" || value === "-Infinity";
+}
+
 /** An integer with separators. */
 export function count(value) {
   return value === null || value === undefined ? NONE : whole.format(value).replace("-", "−");

@@ -1,9 +1,10 @@
 // The first tab: the best checkpoint, the queue, jobs and what they died of, newest scalars; the charts below.
 
 import { h, replace } from "../dom.js";
-import { ago, count, duration, number, plural, time } from "../format.js";
+import { ago, count, duration, isWild, number, plural, time } from "../format.js";
 import { toRun } from "../route.js";
 import { badge } from "../runs/chips.js";
+import { byWorth } from "../runs/columns.js";
 
 const SCALARS = 12;
 
@@ -14,7 +15,8 @@ export function mount(container, { run, params, store, watched }) {
   let text = "";
   const unlisten = watched.listen((state) => {
     const { alive, silent_s, ...rest } = state.run;
-    const next = JSON.stringify([rest, state.jobs, state.queue, state.best, state.evaluation, state.recorded]);
+    const newest = store.row(run)?.summary;
+    const next = JSON.stringify([rest, state.jobs, state.queue, state.best, state.evaluation, state.recorded, newest]);
     if (next === text) return;
     text = next;
     const open = new Set([...panels.querySelectorAll("details[open]")].map((one) => one.dataset.name));
@@ -25,7 +27,7 @@ export function mount(container, { run, params, store, watched }) {
         best(run, state),
         queue(run, state),
         jobs(run, state),
-        scalars(state),
+        scalars(state, newest, open),
         recorded(run, state),
       ].filter(Boolean),
     );
@@ -182,25 +184,31 @@ function jobs(run, state) {
   );
 }
 
-function scalars(state) {
-  const found = Object.assign({}, ...[...state.jobs].reverse().map((job) => job.summary));
-  const all = Object.entries(found).sort(([a], [b]) => (a < b ? -1 : 1));
+/** `newest`: what the table of runs knows, which is read from the end of the logs; ends and views come later. */
+function scalars(state, newest, open) {
+  const found = Object.assign({}, ...[...state.jobs].reverse().map((job) => job.summary), newest);
+  const all = byWorth(Object.keys(found), state.best?.tag);
   if (!all.length) return null;
   const pairs = (part) =>
     h(
       "dl",
       { class: "facts scalars" },
-      part.map(([tag, value]) => [h("dt", null, tag), h("dd", { class: "number" }, number(value, 5))]),
+      part.map((tag) => [
+        h("dt", null, tag),
+        h("dd", { class: ["number", isWild(found[tag]) && "bad"] }, number(found[tag], 5)),
+      ]),
     );
+  const hidden = all.slice(SCALARS);
+  const wild = hidden.some((tag) => isWild(found[tag]));
   return panel(
     "Newest scalars",
     pairs(all.slice(0, SCALARS)),
-    all.length > SCALARS &&
+    hidden.length > 0 &&
       h(
         "details",
-        { dataset: { name: "scalars" } },
-        h("summary", null, `${count(all.length - SCALARS)} more`),
-        pairs(all.slice(SCALARS)),
+        { dataset: { name: "scalars" }, open: open.has("scalars") },
+        h("summary", { class: wild ? "bad" : null }, `${count(hidden.length)} more`),
+        pairs(hidden),
       ),
   );
 }

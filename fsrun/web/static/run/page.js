@@ -2,7 +2,7 @@
 
 import { AnswerError, about, get, poll } from "../api.js";
 import { classes, h, replace, setText } from "../dom.js";
-import { age, ago, count, duration, number, time } from "../format.js";
+import { age, ago, count, duration, isWild, number, time } from "../format.js";
 import { bind } from "../keys.js";
 import { go, toRun, toRuns } from "../route.js";
 import { badge, chips } from "../runs/chips.js";
@@ -25,6 +25,7 @@ const TABS = [
 const OTHER_NAMES = { board: "evaluation", evals: "evaluation" };
 const EVERY_LIVE = 2;
 const EVERY = 15;
+const WILD = 3;
 
 export function mount(container, { key, tab, params, store }) {
   const page = new RunPage(container, key, store);
@@ -254,6 +255,8 @@ class RunPage {
     const quiet = main ? silence(main, row.received) : null;
     const folder = this.key.slice(this.key.indexOf("/") + 1);
     const lasted = started ? ((ended ? Date.parse(ended) : Date.now()) - Date.parse(started)) / 1000 : null;
+    const scalars = row?.summary ?? Object.assign({}, ...(this.watched.state?.jobs ?? []).map((job) => job.summary));
+    const wild = Object.keys(scalars).filter((tag) => isWild(scalars[tag]));
     const pairs = [
       row && row.title !== folder && ["folder", folder, null],
       ["step", count(row?.step ?? run?.step), null],
@@ -272,13 +275,19 @@ class RunPage {
           "No heartbeat for longer than it should take",
         ],
       (row?.reason ?? run?.reason) && ["reason", row?.reason ?? run?.reason, null],
+      wild.length > 0 && [
+        "not finite now",
+        wild.slice(0, WILD).join(", ") + (wild.length > WILD ? " …" : ""),
+        wild.map((tag) => `${tag} ${number(scalars[tag])}`).join("\n"),
+        "bad",
+      ],
     ].filter(Boolean);
     const text = JSON.stringify(pairs);
     if (text === this.factsText) return;
     this.factsText = text;
     replace(
       this.facts,
-      pairs.map(([name, value, hint]) => h("span", { title: hint }, `${name} `, h("b", null, value))),
+      pairs.map(([name, value, hint, mark]) => h("span", { title: hint, class: mark }, `${name} `, h("b", null, value))),
     );
   }
 

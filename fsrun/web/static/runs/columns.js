@@ -116,6 +116,13 @@ export function usual(rows) {
   return [...FIRST, ...tags.map(([tag]) => `tag:${tag}`)];
 }
 
+/** Names of scalars, what people look for first: what is best by the rule, losses and rewards, evaluations, the rest. */
+export function byWorth(tags, best) {
+  const place = (tag) =>
+    tag === best ? 0 : MINOR.test(tag) ? 4 : /loss|reward/.test(tag) ? 1 : tag.startsWith("eval/") ? 2 : 3;
+  return [...tags].sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
+}
+
 /** How many rows have each key of `summary` or `config`. */
 export function tally(rows, part) {
   const counts = new Map();

@@ -1,0 +1,40 @@
+"""What one sees of a run first: the scalars people look for, values that went wrong, how it came to be what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from support import build
+from support.browsing import Page, Viewer
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+MANY = {f"aux/{letter}": 1.0 for letter in "abcdefghijkl"}
+
+
+@pytest.fixture(scope="module")
+def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory) -> Viewer:
+    root = tmp_path_factory.mktemp("overview") / "runs"
+    root.mkdir()
+    wild = build.run(root, "wild")
+    values = MANY | {"train/loss": "NaN", "zeta": 2.0, "aux/z": "Infinity"}
+    wild.session("main", 1, build.line(7, values), ended=None)
+    wild.end("main", 1, step=7, summary=values)
+    wild.write("best.json", {"protocol": "1.0", "mode": "max", "tag": "zeta"})
+    wild.write("best/step_1.pt", "")
+    wild.outcome("step_1.pt", step=1, scores={"zeta": 2.0})
+    return viewer(root, "--no-daemon")
+
+
+def test_scalars_looked_for_stand_first_and_those_that_are_not_finite_in_red(
+    site: Viewer, visit: Callable[..., Page]
+) -> None:
+    page = visit(site, "#/run/speech/wild")
+    page.sees(".panel", "Newest scalars")
+    assert page.texts(".scalars:not(details *) dt")[:3] == ["zeta", "train/loss", "aux/a"]
+    assert page.texts(".scalars:not(details *) dd.bad") == ["NaN"]
+    assert page.texts("details summary.bad") == ["3 more"]
+    head = page.sees(".run-facts .bad", "not finite now")
+    assert "aux/z, train/loss" in head.inner_text()
+    page.picture("overview-wild")
