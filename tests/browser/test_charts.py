@@ -26,6 +26,22 @@ INKED = """(chart) => {
 """Whether there is anything left of the axis on the left, where its marks stand."""
 
 
+REPLACED = """async () => {
+  const [{Chart}, {load}] = await Promise.all([import('/charts/chart.js'), import('/charts/load.js')]);
+  const none = () => null;
+  const host = {uPlot: await load(), sync: 'test', actions: [], axis: () => 'step', range: none, extent: none, zoom: none};
+  const chart = new Chart(host, 'one', 'one');
+  document.body.append(chart.element);
+  const x = [1, 2];
+  const line = (label) => ({label, colour: '#000', x, y: [3, 4], width: 1, legend: true, points: true,
+    part: {series: {x, y: [3, 4], lag: [1, 1]}}});
+  chart.draw([line('a')], {});
+  chart.draw([line('a'), line('b'), line('c')], {});
+  await new Promise((done) => setTimeout(done, 300));
+}"""
+"""A chart that gets other lines before its first drawing is done."""
+
+
 @pytest.fixture(scope="module")
 def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory) -> Viewer:
     root = tmp_path_factory.mktemp("charts") / "runs"
@@ -155,6 +171,13 @@ def test_a_series_without_a_finite_number_has_an_axis_and_words(
     box_of(page, tag)
     assert page.page.evaluate(INKED, tag)
     page.picture(f"chart-{tag}")
+
+
+def test_a_drawing_that_was_replaced_before_it_was_done_is_no_error(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/")
+    page.sees(".grid-row[data-key]")
+    page.page.evaluate(REPLACED)
+    assert page.errors == []
 
 
 def test_runs_lie_over_each_other_or_as_the_mean_by_a_setting(site: Viewer, visit: Callable[..., Page]) -> None:

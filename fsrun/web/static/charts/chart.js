@@ -153,8 +153,9 @@ export class Chart {
       },
       hooks: {
         setSelect: [(plot) => this._select(plot)],
-        setCursor: [(plot) => this._value(plot)],
-        draw: [(plot) => this._marks(plot, paint)],
+        // A drawing that was put off may be done after another one took its place: the lines are not its own then.
+        setCursor: [(plot) => plot === this.plot && this._value(plot)],
+        draw: [(plot) => plot === this.plot && this._marks(plot, paint)],
       },
     };
   }
