@@ -68,6 +68,8 @@ const NUMBER = "([1-9][0-9]{0,17})";
 const JOB_FILE = new RegExp(`^${JOB}\\.${NUMBER}\\.(?:(lock|end)|([0-9a-z]{8,32})\\.(beat|taken)\\.${COUNT})$`);
 const LOG = new RegExp(`^${JOB}\\.${NUMBER}(?:\\.s${COUNT})?\\.jsonl$`);
 const CLAIM_FOLDER = new RegExp(`^${JOB}\\.${NUMBER}$`);
+const ATTEMPT = new RegExp(`^${NUMBER}$`);
+const META = /^(.+)\.json$/;
 const OUTCOME = new RegExp(`^(.+)\\.${NUMBER}\\.json$`);
 const CONTROL = /[\x00-\x1f\x7f]/;
 
@@ -237,6 +239,7 @@ async function list(folder) {
 
 /** The same of a folder that is made when something enters it. */
 const names = (folder) => list(folder).catch(instead(NO_FILE, []));
+const matches = async (folder, pattern) => (await names(folder)).map((name) => pattern.exec(name)).filter(Boolean);
 const holds = async (path) => (await names(dirname(path))).includes(basename(path));
 
 /** What `work` makes of a file that is opened and closed for it. */
@@ -420,23 +423,20 @@ function chainsOf(listing) {
   return chains;
 }
 
-/** Why nothing may be written where this record stands (10), or null. */
-function refusal({ protocol, must_understand: words = [] }) {
-  if (/^0*1(\.|$)/.test(protocol) && Array.isArray(words) && words.length === 0) return null;
-  return `protocol ${protocol}, must understand ${stringify(words)}: this client knows ${PROTOCOL}`;
-}
-
 const isSizes = (value) => isObject(value) && Object.values(value).every((size) => isWhole(size) && size >= 0);
 
 /** A lock as it stands; null where it is not there yet, or is none. A client that writes refuses what it must (10). */
 async function lockOf(job, n) {
   const lock = await recordAt(`${RUN}/jobs/${job}.${n}.lock`);
-  const why = lock && refusal(lock);
-  if (why) self.writable = false;
-  if (why && process.argv[2] !== "read") throw answer("refused", `jobs/${job}.${n}.lock: ${why}`);
+  const { protocol, must_understand: words = [], token, timeout, fence = null } = lock ?? {};
+  if (lock && !(/^0*1(\.|$)/.test(protocol) && Array.isArray(words) && words.length === 0)) {
+    const why = `jobs/${job}.${n}.lock: protocol ${protocol}, must understand ${stringify(words)}`;
+    if (process.argv[2] !== "read") throw answer("refused", why);
+    self.writable = false;
+  }
   const isIts = lock?.job === job && lock.session == n; // a bigint beside a number
-  const known = typeof lock?.token === "string" && typeof lock.timeout === "number";
-  return isIts && known && (lock.fence == null || isSizes(lock.fence)) ? lock : null;
+  const isKnown = typeof token === "string" && typeof timeout === "number" && (fence === null || isSizes(fence));
+  return isIts && isKnown ? lock : null;
 }
 
 /** The newest lock of main that can be read: it says where the unit is (2). */
@@ -560,9 +560,10 @@ async function open(job, timeout) {
   const T = Number(timeout);
   if (!new RegExp(`^${JOB}$`).test(job)) throw new Error(`${job} is no name of a job`);
   if (!(T >= 0.2 && T <= 86_400)) throw new Error(`T = ${timeout} is no timeout of 0.2 to 86400 seconds`);
-  const seen = chainsOf(await names(`${RUN}/jobs`)); // nothing is written before all locks are known
-  for (const chain of seen.values()) for (const n of chain.locks) await lockOf(chain.job, n);
-  const isNew = !seen.get("main")?.highest;
+  const seen = await names(`${RUN}/jobs`); // nothing is written, no temporary either, before these locks are understood
+  await mainLock(seen);
+  if (chainOf(seen, job).highest) await lockOf(job, chainOf(seen, job).highest);
+  const isNew = !chainOf(seen, "main").highest;
   if (isNew && job !== "main") throw answer("refused", "main has no lock: there is no run to join");
   Object.assign(self, { job, T });
   if (isNew) await fs.mkdir(RUN, { recursive: true }); // the first opening of main makes the run, and nobody else does
@@ -585,7 +586,8 @@ async function open(job, timeout) {
     if (!verdict) await sleep(1000 * Math.min(1, Math.max(0.02, (lock?.timeout ?? T) / 30)));
   }
   beatAlone();
-  if (job === "main") await withdrawFinished(); // a new main process hands over again (5.8)
+  if (job === "main") await findUnit(); // and a new main process hands over again (5.8)
+  if (job === "main" && (await holds(`${self.unit}/queue/FINISHED`))) await discard(`${self.unit}/queue/FINISHED`);
   return ["opened", self.n];
 }
 
@@ -646,11 +648,12 @@ async function look() {
   const isClosed = chain.ends.has(self.n) || chain.taken.some(isIts) || now() - self.lastGood >= self.T;
   if (chain.highest === self.n && isClosed) self.state = "lapsed";
   if (chain.highest === self.n) return false;
-  const opened = mine.get((await lockOf(self.job, chain.highest).catch(() => null))?.token);
-  if (opened) adopt(opened); // here, although an error was reported
-  if (opened) return false;
-  self.state = "fenced";
-  console.error(`${RUN}: session ${chain.highest} has taken ${self.job} over: nothing more is written here`);
+  const later = await lockOf(self.job, chain.highest).catch((error) => error.fields ?? Promise.reject(error));
+  if (mine.has(later?.token)) adopt(mine.get(later.token)); // opened here, although an error was reported
+  else if (later) {
+    self.state = "fenced";
+    console.error(`${RUN}: session ${chain.highest} has taken ${self.job} over: nothing more is written here`);
+  }
   return false;
 }
 
@@ -749,16 +752,23 @@ async function close(status, reason = null) {
 const claimPath = ({ job, session, k, entry }) => `${self.unit}/claimed/${job}.${session}/${k}/${entry}`;
 const metaPath = (entry) => `${self.unit}/meta/${entry}.json`;
 const outcomePath = ({ entry, k }) => `${RUN}/evals/${entry}.${k}.json`;
-const numbersOf = (listing) => listing.filter((name) => new RegExp(`^${NUMBER}$`).test(name)).map(BigInt);
 const entriesIn = async (folder) => (await names(folder)).filter(isEntry);
+/** The entries that have a meta. */
+const metasIn = async () => (await matches(`${self.unit}/meta`, META)).map(([, entry]) => entry).filter(isEntry);
 
+/** All names of outcomes: { entry, k }. */
+async function outcomesIn() {
+  const found = await matches(`${RUN}/evals`, OUTCOME);
+  return found.map(([, entry, k]) => ({ entry, k: BigInt(k) })).filter(({ entry }) => isEntry(entry));
+}
+
+/** What is claimed: { job, session, k, entry }. */
 async function claimsIn() {
   const claims = [];
-  for (const folder of await names(`${self.unit}/claimed`)) {
-    const [, job, session] = CLAIM_FOLDER.exec(folder) ?? [];
-    for (const k of job ? numbersOf(await names(`${self.unit}/claimed/${folder}`)) : []) {
+  for (const [folder, job, session] of await matches(`${self.unit}/claimed`, CLAIM_FOLDER)) {
+    for (const [k] of await matches(`${self.unit}/claimed/${folder}`, ATTEMPT)) {
       const entries = await entriesIn(`${self.unit}/claimed/${folder}/${k}`);
-      claims.push(...entries.map((entry) => ({ job, session: BigInt(session), k, entry })));
+      for (const entry of entries) claims.push({ job, session: BigInt(session), k: BigInt(k), entry });
     }
   }
   return claims;
@@ -766,26 +776,12 @@ async function claimsIn() {
 
 /** What waits: { entry, k, path }. */
 async function waitingIn() {
-  const folders = [["queue", 1n]];
-  for (const k of numbersOf(await names(`${self.unit}/retry`))) folders.unshift([`retry/${k}`, k]);
   const waiting = [];
-  for (const [folder, k] of folders) {
-    const entries = await entriesIn(`${self.unit}/${folder}`);
-    waiting.push(...entries.map((entry) => ({ entry, k, path: `${self.unit}/${folder}/${entry}` })));
+  const folders = (await matches(`${self.unit}/retry`, ATTEMPT)).map(([k]) => [`${self.unit}/retry/${k}`, BigInt(k)]);
+  for (const [folder, k] of [[`${self.unit}/queue`, 1n], ...folders]) {
+    for (const entry of await entriesIn(folder)) waiting.push({ entry, k, path: `${folder}/${entry}` });
   }
   return waiting;
-}
-
-/** The entries that have a meta. */
-async function metasIn() {
-  const metas = (await names(`${self.unit}/meta`)).filter((name) => name.endsWith(".json"));
-  return metas.map((name) => name.slice(0, -5)).filter(isEntry);
-}
-
-/** All names of outcomes: { entry, k }. */
-async function outcomesIn() {
-  const found = (await names(`${RUN}/evals`)).map((name) => OUTCOME.exec(name) ?? []);
-  return found.map(([, entry = "", k = 0]) => ({ entry, k: BigInt(k) })).filter(({ entry }) => isEntry(entry));
 }
 
 /** An outcome as it stands; null: not there yet. One that nobody can understand is about nobody's claim (5.3). */
@@ -855,11 +851,6 @@ async function finish() {
   return ["finished"];
 }
 
-async function withdrawFinished() {
-  await findUnit();
-  if (await holds(`${self.unit}/queue/FINISHED`)) await discard(`${self.unit}/queue/FINISHED`);
-}
-
 // ---- An evaluator: claims (5.2) ----
 
 const used = new Set(); // names that a session has claimed from queue/
@@ -887,13 +878,15 @@ async function take() {
   return [(await waitingIn()).length === 0 && (await isOver(seen)) ? "over" : "none"];
 }
 
-/** By step, main session and hand-over; what was claimed before comes last, since it may have killed its evaluator. */
+/** By step, main session, hand-over and name; what failed or was lost before comes last: that may happen again. */
 async function inOrder() {
   const metas = new Set(await metasIn());
   const waiting = [];
   for (const { entry, k, path } of await waitingIn()) {
     const { step, main_session, order } = factsOf(entry, metas.has(entry) ? await recordAt(metaPath(entry)) : null);
-    waiting.push({ entry, k, path, key: [k > 1n, step === null, step ?? 0, main_session ?? 0, order ?? 0] });
+    const isLast = k > 1n && (await outcomeOf({ entry, k: k - 1n }))?.state !== "returned";
+    const key = [isLast, step === null, step ?? 0, main_session ?? 0, order ?? 0, bytewise(entry)];
+    waiting.push({ entry, k, path, key });
   }
   return waiting.sort((a, b) => compare(a.key, b.key));
 }
@@ -923,12 +916,10 @@ async function claimed({ entry, k, path }) {
   const meta = await metaOf(claim.entry);
   claim.facts = factsOf(claim.entry, meta);
   claim.files = meta ?? (await fingerprint(claimPath(claim)));
-  if (!meta) {
-    // What neither meta nor name tells, the claimant alone states (5.9).
-    const main = (await freshChain("main")).highest;
-    const step = claim.facts.step ?? (await lastStepOf(`${RUN}/scalars/main.${main}.jsonl`));
-    claim.facts = { step, main_session: main || null, order: nextOrder() };
-  }
+  // What neither meta nor name tells, the claimant alone states (5.9).
+  const main = (await freshChain("main")).highest;
+  claim.facts.step ??= await lastStepOf(`${RUN}/scalars/main.${main}.jsonl`);
+  if (!meta) Object.assign(claim.facts, { main_session: main || null, order: nextOrder() });
   if (await isChanged(claimPath(claim), claim.files)) await settle(claim, "failed", { reason: "changed" });
   else self.claim = claim;
   return self.claim !== null;
@@ -943,9 +934,9 @@ async function lastStepOf(path) {
 /** Reserve the next use of a name for what stands at `path`; its meta's facts go along where they are about that. */
 async function nextName(name, path) {
   const meta = await metaOf(name);
-  const isIts = Array.isArray(meta?.files) && !(await isChanged(path, meta));
-  const fresh = { step: stepOfName(name), main_session: null, source: name, order: nextOrder() };
-  const facts = { ...(isIts ? meta : fresh), ...(await fingerprint(path)), handed_over: rfc3339() };
+  const isIts = meta && !(await isChanged(path, meta));
+  const fresh = { step: stepOfName(name), source: name, handed_over: rfc3339(), order: nextOrder() };
+  const facts = { ...(isIts ? meta : fresh), ...(await fingerprint(path)) };
   for (let entry = name; ; ) {
     entry = nextUse(entry, await metasIn());
     if (await put(metaPath(entry), { ...facts, entry })) return entry;
@@ -1187,7 +1178,7 @@ async function readOnce(listing) {
 
 /** All points that fences let count, in order: sessions, a session's log, then its spill pieces, then lines. */
 async function readLogs(locks) {
-  const found = (await names(`${RUN}/scalars`)).map((name) => LOG.exec(name)).filter(Boolean);
+  const found = await matches(`${RUN}/scalars`, LOG);
   const logs = found.map(([name, job, n, piece = -1]) => ({ name, job, n: BigInt(n), piece: BigInt(piece) }));
   const points = [];
   const skipped = {};
