@@ -13,7 +13,7 @@ from fsrun.core import layout
 from fsrun.core.errors import NotFoundError, UsageError
 from fsrun.core.ids import MAIN, is_job
 from fsrun.disk.beneath import open_file
-from fsrun.run.listing import names_in
+from fsrun.run.listing import as_map, as_text, names_in, read_chains, read_end
 from fsrun.run.reader import RunReader
 from fsrun.web import cells, console
 from fsrun.web.answered import Samples
@@ -49,16 +49,19 @@ class Content:
         """The object of ``/api/runs/RUN/console``: ``job``, ``session``, ``offset`` or ``before``, ``limit``, ``find``.
 
         ``session``: the newest that has one. ``offset`` below 0: from the end; ``before``: what stands before a byte.
+        ``failure`` in it is what the session failed of: the recording ends before Python prints that.
         """
         job = _job(query)
         names = names_in(self._fs, f"{run_path}/{layout.FILES}")
         sessions = sorted(number for number in (layout.parse_console_name(name, job) for name in names) if number)
         session = query.integer("session", sessions[-1] if sessions else None, least=1, most=10**9)
         facts = {"job": job, "session": session, "sessions": sessions[-_NAMES:], "jobs": _with_console(names)}
+        ends = names_in(self._fs, f"{run_path}/{layout.JOBS}")
+        facts["failure"] = self._failure(run_path, job, session, ends)
         if session is None:
             return facts | {"size": 0, "offset": 0, "text": "", "next": 0, "done": False}
         path = f"{layout.FILES}/{layout.console_name(job, session)}"
-        ended = layout.end_name(job, session) in names_in(self._fs, f"{run_path}/{layout.JOBS}")
+        ended = layout.end_name(job, session) in ends
         descriptor = open_file(run_path, path)
         facts["path"] = path
         try:
@@ -72,6 +75,18 @@ class Content:
             return facts | console.piece(descriptor, offset, limit, before, ended=ended)
         finally:
             os.close(descriptor)
+
+    def _failure(self, run_path: str, job: str, session: int | None, names: Sequence[str]) -> dict[str, Any] | None:
+        number = session if session is not None else read_chains(names).get(job, (0, False))[0]
+        if layout.end_name(job, number) not in names:
+            return None
+        end, problem = read_end(self._fs, run_path, job, number)
+        if problem or end["status"] not in ("failed", "crashed"):
+            return None
+        error = as_map(end.get("error"))
+        facts = {name: cells.cell(as_text(error.get(name)), _TEXT) for name in ("type", "message", "traceback")}
+        reason = cells.cell(as_text(end.get("reason")), _TEXT)
+        return facts | {"status": end["status"], "reason": reason, "session": number}
 
     def samples(self, run_path: str, query: Query) -> dict[str, Any]:
         """The object of ``/api/runs/RUN/samples``: ``entry``, ``attempt``, ``offset``, ``limit``, ``set``, ``only``.

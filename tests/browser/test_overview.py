@@ -24,6 +24,11 @@ def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory
     wild.write("best.json", {"protocol": "1.0", "mode": "max", "tag": "zeta"})
     wild.write("best/step_1.pt", "")
     wild.outcome("step_1.pt", step=1, scores={"zeta": 2.0})
+    fallen = build.run(root, "fallen")
+    fallen.lock("main", 1)
+    error = {"type": "ValueError", "message": "no <data>", "traceback": "Traceback (most recent call last)\n<frame>\n"}
+    fallen.end("main", 1, "failed", step=3, reason="ValueError", error=error)
+    fallen.write("files/output.main.1.log", "".join(f"line {n}\n" for n in range(20_000)))
     return viewer(root, "--no-daemon")
 
 
@@ -38,3 +43,16 @@ def test_scalars_looked_for_stand_first_and_those_that_are_not_finite_in_red(
     head = page.sees(".run-facts .bad", "not finite now")
     assert "aux/z, train/loss" in head.inner_text()
     page.picture("overview-wild")
+
+
+def test_the_end_of_a_console_says_what_the_session_failed_of(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/run/speech/fallen/console")
+    page.sees(".console-line", "line 19999")
+    end = page.sees(".console-end", "ValueError: no <data>")
+    assert not page.page.locator(".console-end .trace").is_visible()
+    end.locator("summary").click()
+    page.sees(".console-end .trace", "<frame>")
+    page.picture("console-failed")
+    page.page.get_by_role("button", name="Start").click()
+    page.sees(".console-line", "line 0")
+    page.until("() => document.querySelector('.console-end').hidden")

@@ -69,7 +69,7 @@ def test_an_open_run_and_a_quiet_one_show_what_they_are(tmp_path: Path) -> None:
 
 def test_of_many_scalars_those_looked_for_stand_open_and_the_rest_is_folded() -> None:
     many = [*(f"eval/s{i:02d}" for i in range(12)), "eval/acc/stderr", "grad_norm", "train/loss"]
-    html = card("t", [("none", None), ("empty", "")], {tag: 1 for tag in many}, "eval/s11")
+    html = card("t", [("none", None), ("empty", "")], dict.fromkeys(many, 1), "eval/s11")
     shown, _, folded = html.partition("<details>")
     assert list(cells(shown)) == ["eval/s11", "train/loss", *(f"eval/s{i:02d}" for i in range(10))]
     assert list(cells(folded)) == ["eval/s10", "grad_norm", "eval/acc/stderr"]

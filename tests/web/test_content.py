@@ -55,6 +55,29 @@ def test_a_run_without_a_console_has_an_empty_one(viewer: Viewer, run: RunFolder
     assert (found["text"], found["size"], found["session"]) == ("", 0, None)
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_console_says_what_its_session_failed_of(viewer: Viewer, run: RunFolder, recorded: bool) -> None:
+    error = {"type": "ValueError", "message": "no <data>", "traceback": "Traceback\nValueError: no <data>\n"}
+    run.lock("eval", 1)
+    run.end("eval", 1, "failed", reason="ValueError", error=error)
+    if recorded:
+        run.write("files/output.eval.1.log", "begun\n")
+    found = ask(viewer, "/console?job=eval")
+    assert found["failure"] == error | {"status": "failed", "reason": "ValueError", "session": 1}
+    run.lock("eval", 2)
+    run.write("files/output.eval.2.log", "again\n")
+    assert ask(viewer, "/console?job=eval")["failure"] is None
+    run.end("eval", 2, "crashed", reason="no beat", found_by={"host": "x"})
+    assert ask(viewer, "/console?job=eval")["failure"] == {
+        **dict.fromkeys(("type", "message", "traceback")),
+        "status": "crashed",
+        "reason": "no beat",
+        "session": 2,
+    }
+    run.end("eval", 2)
+    assert ask(viewer, "/console?job=eval")["failure"] is None
+
+
 def test_the_newest_session_is_shown_unless_another_is_named(viewer: Viewer, run: RunFolder) -> None:
     run.write(LOG, "old\n")
     run.write("files/output.main.10.log", "new\n")

@@ -1,10 +1,11 @@
 // The console of a job: its end, followed; further back and forth by pieces, as far as the file goes; a search in it.
 
 import { about, fileAddress, get, poll } from "../api.js";
-import { h, replace, setText } from "../dom.js";
+import { append, h, replace, setText } from "../dom.js";
 import { bytes, count } from "../format.js";
 import { bind } from "../keys.js";
 import { setParams } from "../route.js";
+import { badge } from "../runs/chips.js";
 import { Terminal } from "./ansi.js";
 
 const PIECE = 65536;
@@ -46,10 +47,12 @@ class Console {
     this.keep = h("a", { class: "button quiet", hidden: true, download: "" }, "Download");
     this.found = h("div", { class: "console-found", hidden: true });
     this.lines = h("div", { class: "console-lines" });
+    this.end = h("div", { class: "console-end", hidden: true });
     this.screen = h(
       "div",
       { class: "console-screen is-wrapped", tabIndex: 0, role: "log", "aria-live": "off", "aria-label": "Console" },
       this.lines,
+      this.end,
     );
     const form = h(
       "form",
@@ -296,6 +299,7 @@ class Console {
     this.keep.hidden = !piece.path;
     if (piece.path) this.keep.setAttribute("href", `${fileAddress(this.run, piece.path)}?download`);
     this._none(piece);
+    this._ended(piece.failure);
     this.done = piece.done;
   }
 
@@ -315,7 +319,26 @@ class Console {
     else this.lines.append(h("p", { class: "console-none" }, why));
   }
 
+  /** What the session failed of; it stands below the last line, since it was printed after the recording ended. */
+  _ended(failure) {
+    const text = JSON.stringify(failure ?? null);
+    if (text === this.failure) return;
+    this.failure = text;
+    replace(this.end);
+    if (!failure) return;
+    const { type, message, traceback, status, reason, session } = failure;
+    const said = type || message ? [type, message].filter(Boolean).join(": ") : reason;
+    append(this.end, [
+      h("p", { class: "console-end-head" }, `session ${session} `, badge(status, { reason }), said !== reason && reason),
+      said && h("pre", { class: "console-end-error" }, said),
+      traceback &&
+        h("details", null, h("summary", null, "Traceback"), h("pre", { class: "trace", tabIndex: 0 }, traceback)),
+    ]);
+  }
+
   _place() {
+    // Of the end nothing is said amid a console.
+    this.end.hidden = this.failure === "null" || this.next < this.size;
     const whole = this.first === 0 && this.next >= this.size;
     const part = whole ? bytes(this.size) : `${bytes(this.first)} – ${bytes(this.next)} of ${bytes(this.size)}`;
     setText(this.where, this.done ? `${part}, ended` : part);
