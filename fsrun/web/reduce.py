@@ -119,25 +119,29 @@ def _spread(count: int, most: int) -> Array:
 
 
 def _with_gaps(x: Array, y: Array, chosen: Array, odd: Array, points: int) -> tuple[Array, Array, Array]:
-    """The chosen points, and one that interrupts wherever there is no number between two of them."""
+    """The chosen points, and where there is no number between two of them the first and last place without one."""
     edges = np.searchsorted(odd, chosen)
     before = np.concatenate(([0], edges))
     after = np.concatenate((edges, [len(odd)]))
     gaps = np.flatnonzero(after > before)
     if len(gaps) > points:
         gaps = gaps[_spread(len(gaps), points)]
-    first = odd[before[gaps]]
-    picked = np.concatenate((chosen, np.full(len(first), -1, np.int64)))
-    places = np.concatenate((chosen, first))
+    missing = np.unique(np.concatenate((odd[before[gaps]], odd[after[gaps] - 1])))
+    picked = np.concatenate((chosen, np.full(len(missing), -1, np.int64)))
+    places = np.concatenate((chosen, missing))
     order = np.argsort(places, kind="stable")
     values = np.where(picked < 0, np.nan, y[places])
     return picked[order], x[places][order], values[order]
 
 
 def _means(x: Array, y: Array, places: Array, bins: int) -> Means:
-    """Averages of the points at ``places``; where more is missing than one of them is wide, the line is interrupted."""
+    """Averages of the points at ``places``; where more is missing than one of them is wide, the line is interrupted.
+
+    Where the last ones are missing, it ends with the last place of all: that is where the series is without a number.
+    """
     count = len(places)
     bins = min(bins, count)
+    end = x[-1:] if len(y) - 1 - places[-1] > 0 else x[:0]
     gaps = np.empty(0, np.int64)
     if count < len(y):
         x, y = x[places], y[places]
@@ -152,8 +156,10 @@ def _means(x: Array, y: Array, places: Array, bins: int) -> Means:
     with np.errstate(over="ignore"):
         mean_y = np.add.reduceat(y, starts) / n
     at = np.searchsorted(starts, gaps)
-    if not len(at):
+    if not len(at) and not len(end):
         return Means(mean_x, mean_y, n)
+    at = np.append(at, np.full(len(end), len(starts)))
+    between = (mean_x[at[: len(gaps)] - 1] + mean_x[at[: len(gaps)]]) / 2
     return Means(
-        np.insert(mean_x, at, (mean_x[at - 1] + mean_x[at]) / 2), np.insert(mean_y, at, np.nan), np.insert(n, at, 0)
+        np.insert(mean_x, at, np.append(between, end)), np.insert(mean_y, at, np.nan), np.insert(n, at, 0)
     )

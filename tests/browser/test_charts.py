@@ -54,6 +54,8 @@ def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory
         odd.log("main", 1, build.line(step, {"mixed": mixed, "below": -1.0 - step, "up/down": float(step % 2)}))
         odd.log("main", 1, b'{"step":%d,"time":%d,"endless":"Infinity","none":"NaN"}\n' % (step, 1_764_447_005 + step))
     odd.end("main", 1)
+    for name, count, nan in (("diverged", 399, 251), ("longer", 3000, 3000), ("shorter", 600, 3000)):
+        build.run(root, name).session("main", 1, *(build.line(n, loss="NaN" if n >= nan else 2.0) for n in range(count)))
     for at, rate in enumerate((0.1, 0.1, 0.5)):
         run = build.run(root, f"rate-{at}")
         view = {"config": {"rate": rate, "seed": at}}
@@ -171,6 +173,37 @@ def test_a_series_without_a_finite_number_has_an_axis_and_words(
     box_of(page, tag)
     assert page.page.evaluate(INKED, tag)
     page.picture(f"chart-{tag}")
+
+
+def hover(page: Page, chart: str, share: float) -> None:
+    """Put the pointer on a chart, at this part of its width."""
+    box = box_of(page, chart)
+    page.page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+
+
+def test_what_diverged_says_so_at_its_end_and_below_the_pointer(site: Viewer, visit: Callable[..., Page]) -> None:
+    value = "() => document.querySelector('.chart-value')?.textContent"
+    page = visit(site, "#/run/speech/diverged/charts")
+    page.until(f"() => ({value})() === 'NaN'")
+    assert "last number: 2 @ 250" in page.page.locator(".chart-value").get_attribute("title")
+    hover(page, "loss", 0.9)
+    page.until(f"() => /^NaN @ 3[56]/.test(({value})())")
+    hover(page, "loss", 0.3)
+    page.until(f"() => /^2 @ 1[12]/.test(({value})())")
+    page.picture("chart-nan")
+
+
+def test_a_mean_says_how_many_runs_are_in_it(site: Viewer, visit: Callable[..., Page]) -> None:
+    value = "() => document.querySelector('.chart-value')?.textContent"
+    page = visit(site, "#/compare/charts?runs=speech%2Fdiverged,speech%2Flonger,speech%2Fshorter")
+    shown = page.page.get_by_label("Runs one by one, or their mean")
+    page.until(f"() => ({LINES})().length === 3")
+    shown.select_option("all")
+    page.until(f"() => ({value})() === '2 (1 of 3)'")
+    for share, said in ((0.05, r"^2 @ 1\d\d$"), (0.11, r"^2 @ 3\d\d \(2 of 3, 1 NaN\)$"), (0.17, r"^2 @ 5\d\d \(2 of 3\)$")):
+        hover(page, "loss", share)
+        page.until("(said) => new RegExp(said).test(document.querySelector('.chart-value').textContent)", said)
+    page.picture("compare-mean-of-some")
 
 
 def test_a_drawing_that_was_replaced_before_it_was_done_is_no_error(site: Viewer, visit: Callable[..., Page]) -> None:

@@ -97,11 +97,11 @@ def test_groups_have_mean_and_deviation_of_their_numbers(page: Page) -> None:
       one.kind === "row" ? one.row.run : [one.name, one.rows.length, one.open, one.means.get("tag:loss")]);
     """
     assert js(page, "/runs/model.js", body) == [
-        ["0.1", 3, True, {"mean": 2, "deviation": 1, "times": 3}],
+        ["0.1", 3, True, {"mean": 2, "deviation": 1, "times": 3, "odd": 0}],
         "r0",
         "r1",
         "r2",
-        ["0.2", 1, False, {"mean": 7, "deviation": None, "times": 1}],
+        ["0.2", 1, False, {"mean": 7, "deviation": None, "times": 1, "odd": 0}],
     ]
 
 
@@ -191,12 +191,23 @@ def test_smoothing_counts_a_point_that_stands_for_many_as_many(page: Page) -> No
     assert one == pytest.approx(0.1 / 0.19)
 
 
+def test_the_mean_of_a_group_says_how_many_have_no_number(page: Page) -> None:
+    body = """
+    const rows = [1, 3, "NaN", undefined].map((loss, at) => row(`r${at}`, {summary: loss === undefined ? {} : {loss}}));
+    const {items} = m.arrange(rows, {sort: {by: "name"}, group: "project", columns: ["name", "tag:loss"]});
+    return items[0].means.get("tag:loss");
+    """
+    found = js(page, "/runs/model.js", body)
+    assert (found["mean"], found["times"], found["odd"]) == (2, 2, 1)
+
+
 def test_the_mean_of_runs_is_taken_where_each_of_them_is(page: Page) -> None:
     body = "return m.spread([{x: [0, 2, 4], y: [0, 2, 4]}, {x: [0, 1, 2], y: [2, null, 4]}])"
     found = js(page, "/charts/maths.js", body)
-    assert found["x"] == [0, 2, 4]
-    assert found["mean"] == [1, 3, 4]
-    assert found["count"] == [2, 2, 1]
+    assert found["x"] == [0, 1, 2, 4]
+    assert found["mean"] == [1, 1, 3, 4]
+    assert found["count"] == [2, 1, 2, 1]
+    assert found["missing"] == [0, 1, 0, 0]
     assert found["high"][0] - found["mean"][0] == pytest.approx(2**0.5)
 
 

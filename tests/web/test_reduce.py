@@ -101,3 +101,13 @@ def test_a_range_has_a_neighbour_on_either_side(
 
 def test_numbers_that_json_lacks_are_words() -> None:
     assert [word(v) for v in (1.5, float("nan"), float("inf"), float("-inf"))] == [1.5, "NaN", "Infinity", "-Infinity"]
+
+
+def test_where_a_long_series_ends_without_numbers_it_goes_on_to_its_last_place() -> None:
+    y = np.ones(50_000)
+    y[20_000:] = np.nan
+    found = reduce(np.arange(50_000), y, 400)
+    assert found.means is not None
+    assert (found.x[-1], found.means.x[-1], found.means.n[-1]) == (49_999, 49_999, 0)
+    assert np.isnan(found.y[-2:]).all() and np.isnan(found.means.y[-1])
+    assert found.x[-2] == 20_000

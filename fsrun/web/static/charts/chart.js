@@ -253,14 +253,30 @@ export class Chart {
   _value(plot) {
     const left = plot?.cursor.left ?? -1;
     const x = left >= 0 ? plot.posToVal(left, "x") : null;
-    for (const { line, value } of this._items ?? []) {
-      const at = x === null ? lastOf(line.y) : near(line, x);
-      let text = at < 0 ? "" : this.format(line.y[at]);
-      if (at >= 0 && x !== null) text += ` @ ${place(line.x[at], this.host.axis())}`;
-      const behind = at >= 0 && line.points ? lagAt(line, at) : 0;
-      if (behind > 0) text += `, ${number(behind)} steps late`;
+    for (const { line, value, element } of this._items ?? []) {
+      const { text, title, odd } = this._says(line, x);
       setText(value, text);
+      value.title = title ?? "";
+      element.classList.toggle("is-odd", Boolean(odd));
     }
+  }
+
+  /** What is said of a line at a place, or of its end: `{text, title, odd}`. */
+  _says(line, x) {
+    const at = (where) => ` @ ${place(where, this.host.axis())}`;
+    const odd = oddAt(line, x);
+    if (odd) {
+      const last = lastOf(line.y);
+      const title = last < 0 ? "never a number" : `the last number: ${this.format(line.y[last])}${at(line.x[last])}`;
+      return { text: odd.word + (x === null ? "" : at(odd.x)) + (line.told ? among(line.told, odd.x) : ""), title, odd };
+    }
+    const i = x === null ? lastOf(line.y) : near(line, x);
+    if (i < 0) return { text: "" };
+    let text = this.format(line.y[i]);
+    if (x !== null) text += at(line.x[i]);
+    const behind = line.points ? lagAt(line, i) : 0;
+    if (behind > 0) text += `, ${number(behind)} steps late`;
+    return { text: text + (line.told ? among(line.told, line.x[i]) : "") };
   }
 
   _clear() {
@@ -319,9 +335,34 @@ function near(line, x) {
   const at = nearest(line.x, x);
   if (at < 0) return -1;
   // A gap next to the cursor is told as one; a chart of which the cursor is far outside has no value there.
-  const width = line.x[line.x.length - 1] - line.x[0];
-  if (x < line.x[0] - width * 0.02 - 0.5 || x > line.x[line.x.length - 1] + width * 0.02 + 0.5) return -1;
+  if (isBeyond(line.x, x)) return -1;
   return line.y[at] === null || line.y[at] === undefined ? -1 : at;
+}
+
+/** Whether a line has no number at a place, or at its end: `{word, x}`, else null. */
+function oddAt(line, x) {
+  const { told } = line;
+  const series = told ? { x: told.x, y: told.count.map((count, i) => (count || !told.missing[i] ? 0 : null)) } : line.part.series;
+  if (!series?.x.length) return null;
+  const i = x === null ? series.x.length - 1 : nearest(series.x, x);
+  if (x !== null && isBeyond(series.x, x)) return null;
+  if (series.y[i] !== null || series.breaks?.includes(series.x[i])) return null;
+  const special = series.special ?? [];
+  const word = special[nearest(special.map((one) => one.x), x ?? series.x[i])]?.value ?? "NaN";
+  return { word: number(word), x: series.x[i] };
+}
+
+/** How many runs are in a mean at a place, where not all of them are. */
+function among({ x, count, missing, of }, at) {
+  const i = nearest(x, at);
+  if (i < 0 || count[i] === of) return "";
+  return ` (${count[i]} of ${of}${missing[i] ? `, ${missing[i]} NaN` : ""})`;
+}
+
+/** Whether a place is far outside of a line. */
+function isBeyond(xs, x) {
+  const width = xs[xs.length - 1] - xs[0];
+  return x < xs[0] - width * 0.02 - 0.5 || x > xs[xs.length - 1] + width * 0.02 + 0.5;
 }
 
 function lastOf(y) {

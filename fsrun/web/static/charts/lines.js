@@ -10,7 +10,7 @@ const DASHES = [[], [6, 4], [2, 3], [8, 3, 2, 3]];
 /**
  * The lines of a chart. `parts`: `[{run, name, at, tag, order, group, series}]`, `at` the number of the run and `order` that of
  * the tag in the chart. `look`: {smoothing, logX, logY, many, grouped}. Each line: {label, colour, x, y, width, dash,
- * points, legend, part, band}.
+ * points, legend, part, band, told}. `told`, of a mean: how many of its runs are in it at each place.
  */
 export function linesOf(parts, look) {
   const shown = parts.filter((part) => part.series);
@@ -51,8 +51,9 @@ function grouped(parts, look) {
     });
     const found = spread(series);
     const stroke = colour(names.indexOf(group));
+    const told = { x: found.x, count: found.count, missing: found.missing, of: members.length };
     const label = `${group}${look.tags > 1 ? ` · ${tag}` : ""} (${members.length})`;
-    const base = { label, colour: stroke, dash: DASHES[order % DASHES.length], part: { ...members[0], series: null, name: group } };
+    const base = { label, colour: stroke, dash: DASHES[order % DASHES.length], part: { ...members[0], series: null, name: group }, told };
     const line = (y, more) => ({ ...base, ...positive({ x: found.x, y }, look.logX, look.logY), ...more });
     const edge = { colour: faint(stroke, 0.01), width: 0, legend: false };
     return [

@@ -23,18 +23,24 @@ export function smooth({ x, y, n }, weight) {
   return { x, y: out };
 }
 
-/** Mean and deviation of several series at the same places: `{x, mean, low, high, count}`. */
+/**
+ * Mean and deviation of several series at the same places: `{x, mean, low, high, count, missing}`. `count`: how many are
+ * in the mean there; `missing`: how many go on there without a number. What has ended, or not begun, is in neither.
+ */
 export function spread(series, places = 400) {
-  const lines = series.map(({ x, y }) => solid(x, y)).filter(({ x }) => x.length);
+  const lines = series.filter(({ x }) => x.length);
   const grid = common(lines.map(({ x }) => x), places);
-  const found = { x: grid, mean: [], low: [], high: [], count: [] };
+  const found = { x: grid, mean: [], low: [], high: [], count: [], missing: [] };
   const at = lines.map(() => 0);
   for (const place of grid) {
     const values = [];
+    let missing = 0;
     lines.forEach(({ x, y }, i) => {
       if (place < x[0] || place > x[x.length - 1]) return;
-      while (at[i] + 1 < x.length && x[at[i] + 1] < place) at[i] += 1;
-      values.push(between(x, y, at[i], place));
+      while (at[i] + 1 < x.length && x[at[i] + 1] <= place) at[i] += 1;
+      const value = between(x, y, at[i], place);
+      if (value === null) missing += 1;
+      else values.push(value);
     });
     const mean = values.length ? values.reduce((a, b) => a + b, 0) / values.length : null;
     const off = values.length > 1 ? Math.sqrt(values.reduce((a, b) => a + (b - mean) ** 2, 0) / (values.length - 1)) : 0;
@@ -42,13 +48,9 @@ export function spread(series, places = 400) {
     found.low.push(mean === null ? null : mean - off);
     found.high.push(mean === null ? null : mean + off);
     found.count.push(values.length);
+    found.missing.push(missing);
   }
   return found;
-}
-
-function solid(x, y) {
-  const kept = [...y.keys()].filter((i) => y[i] !== null && y[i] !== undefined);
-  return { x: kept.map((i) => x[i]), y: kept.map((i) => y[i]) };
 }
 
 function common(lists, places) {
@@ -60,7 +62,8 @@ function common(lists, places) {
 }
 
 function between(x, y, i, place) {
-  if (i + 1 >= x.length || place <= x[i]) return y[i];
+  if (i + 1 >= x.length || place <= x[i]) return y[i] ?? null;
+  if (!Number.isFinite(y[i]) || !Number.isFinite(y[i + 1])) return null;
   const share = (place - x[i]) / (x[i + 1] - x[i]);
   return y[i] + share * (y[i + 1] - y[i]);
 }

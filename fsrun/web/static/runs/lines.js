@@ -113,8 +113,10 @@ function groupLine(item, { index, columns, selected, active, narrow }) {
 function mean(found) {
   if (!found) return h("span", { class: "cell", role: "gridcell" });
   const deviation = found.deviation === null ? "" : `, deviation ${number(found.deviation)}`;
-  const title = `mean of ${found.times}${deviation}`;
-  return h("span", { class: "cell is-number", role: "gridcell", title }, number(found.mean));
+  const all = found.times + found.odd;
+  const title = `mean of ${found.times}${found.odd ? ` of ${all}: ${found.odd} NaN or infinite` : ""}${deviation}`;
+  const part = found.odd > 0 && h("span", { class: "faint" }, ` ${found.times} of ${all}`);
+  return h("span", { class: "cell is-number", role: "gridcell", title }, number(found.mean), part);
 }
 
 function link(row) {

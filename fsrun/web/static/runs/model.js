@@ -58,20 +58,24 @@ function grouped(rows, by, closed, columns) {
   return items;
 }
 
-/** Mean, deviation and number of finite values of each column. */
+/** Mean, deviation and number of finite values of each column, and how many are none (`odd`: NaN, infinities). */
 function means(rows, columns) {
   const found = new Map();
   for (const { id, value } of columns) {
-    let [times, mean, squares] = [0, 0, 0];
+    let [times, mean, squares, odd] = [0, 0, 0, 0];
     for (const row of rows) {
       const one = value(row);
-      if (typeof one !== "number" || !Number.isFinite(one)) continue;
+      if (typeof one !== "number" || !Number.isFinite(one)) {
+        if (one !== null && one !== undefined && !Number.isFinite(Number(one))) odd += 1;
+        continue;
+      }
       times += 1;
       const off = one - mean;
       mean += off / times;
       squares += off * (one - mean);
     }
-    if (times) found.set(id, { mean, deviation: times > 1 ? Math.sqrt(squares / (times - 1)) : null, times });
+    const deviation = times > 1 ? Math.sqrt(squares / (times - 1)) : null;
+    if (times || odd) found.set(id, { mean: times ? mean : NaN, deviation, times, odd });
   }
   return found;
 }
