@@ -71,6 +71,8 @@ class Held:
         """Outcomes whose points are in ``lines``, and those that have none."""
         self._waiting: list[pa.Table] = []
         """Lines of outcomes that do not stand yet."""
+        self._lags: dict[str, int | None] = {}
+        """By key of an outcome, its own ``lag_steps``; those that were asked for."""
 
     @property
     def size(self) -> int:
@@ -82,6 +84,16 @@ class Held:
         """Earliest time of main's points, else of any; seconds since 1970."""
         firsts = [(line.job != MAIN, line.first) for line in self.lines.values() if line.first is not None]
         return min(firsts)[1] if firsts else None
+
+    def lag_of(self, key: str) -> int | None:
+        """How far main was ahead as the outcome itself says; None where it does not. An outcome is opened once."""
+        if key not in self._lags:
+            parsed = layout.parse_outcome_key(key)
+            outcome = self._loader.outcome(layout.outcome_name(*parsed)) if parsed else None
+            if outcome is None:
+                return None
+            self._lags[key] = None if outcome.lag_steps is None else max(0, outcome.lag_steps)
+        return self._lags[key]
 
     def clock_of_main(self) -> tuple[Array, Array]:
         """When main was at which step: two arrays of one length, both never falling."""
@@ -103,7 +115,7 @@ class Held:
         snapshot = self._loader.load(self.tags)
         self._snapshot = replace(snapshot, table=POINTS.empty_table())
         self._rules = replace(self._loader.rules(self._snapshot), history=self._history)
-        self._logs, self._waiting = {}, []
+        self._logs, self._waiting, self._lags = {}, [], {}
         self._seen = set(snapshot.consumed.outcomes) | snapshot.consumed.others | snapshot.lined
         self._fill(snapshot, self._rules)
         self.version += 1

@@ -160,6 +160,4 @@ def _means(x: Array, y: Array, places: Array, bins: int) -> Means:
         return Means(mean_x, mean_y, n)
     at = np.append(at, np.full(len(end), len(starts)))
     between = (mean_x[at[: len(gaps)] - 1] + mean_x[at[: len(gaps)]]) / 2
-    return Means(
-        np.insert(mean_x, at, np.append(between, end)), np.insert(mean_y, at, np.nan), np.insert(n, at, 0)
-    )
+    return Means(np.insert(mean_x, at, np.append(between, end)), np.insert(mean_y, at, np.nan), np.insert(n, at, 0))

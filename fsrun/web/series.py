@@ -84,7 +84,9 @@ class Series:
                 late = any(columns[3] is not None for _, _, columns in drawn)
                 clock = held.clock_of_main() if late else (np.empty(0), np.empty(0, np.int64))
                 cursors.append(str(held.version))
-            found += [_scalar(tag, facts, columns, view, start, clock) for tag, facts, columns in drawn]
+                late_by = clock, held.lag_of
+                found += [_scalar(*one, view, start, late_by) for one in drawn if one[2][3] is not None]
+            found += [_scalar(*one, view, start, late_by) for one in drawn if one[2][3] is None]
         order = {tag: at for at, tag in enumerate(tags)}
         found.sort(key=lambda one: order[one["tag"]])
         return {"series": found, "cursor": ".".join(cursors)}
@@ -192,6 +194,8 @@ class _View:
 
 
 _Columns = tuple[Array, Array, Array, list[str | None] | None]
+_Late = tuple[tuple[Array, Array], Callable[[str], int | None]]
+"""When main was at which step, and what an outcome itself says."""
 
 
 def _seen(line: Line) -> tuple[dict[str, Any], _Columns]:
@@ -215,7 +219,7 @@ def _scalar(
     columns: _Columns,
     view: _View,
     start: float | None,
-    clock: tuple[Array, Array],
+    late: _Late,
 ) -> dict[str, Any]:
     steps, times, values, entries = columns
     places: Array | None = None
@@ -230,15 +234,21 @@ def _scalar(
         at = at if places is None else [int(places[place]) if place >= 0 else -1 for place in at]
         one["entries"] = [None if place < 0 else entries[place] for place in at]
         one["steps"] = [None if place < 0 else int(steps[place]) for place in at]
-        one["lag"] = _lag(at, steps, times, clock)
+        one["lag"] = _lag(at, (steps, times, entries), late)
     return one
 
 
-def _lag(at: Iterable[int], steps: Array, times: Array, clock: tuple[Array, Array]) -> list[int | None]:
-    """How many steps main was ahead when each point was logged; None where that is not known."""
-    moments, main = clock
+def _lag(at: Iterable[int], columns: tuple[Array, Array, list[str | None]], late: _Late) -> list[int | None]:
+    """How many steps main was ahead: as the outcome of each point says, else when the point was logged; else None."""
+    steps, times, entries = columns
+    (moments, main), lag_of = late
     found: list[int | None] = []
     for place in at:
+        key = entries[place] if place >= 0 else None
+        own = None if key is None else lag_of(key)
+        if own is not None:
+            found.append(own)
+            continue
         if place < 0 or not len(moments) or not np.isfinite(times[place]):
             found.append(None)
             continue

@@ -55,7 +55,9 @@ def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory
         odd.log("main", 1, b'{"step":%d,"time":%d,"endless":"Infinity","none":"NaN"}\n' % (step, 1_764_447_005 + step))
     odd.end("main", 1)
     for name, count, nan in (("diverged", 399, 251), ("longer", 3000, 3000), ("shorter", 600, 3000)):
-        build.run(root, name).session("main", 1, *(build.line(n, loss="NaN" if n >= nan else 2.0) for n in range(count)))
+        build.run(root, name).session(
+            "main", 1, *(build.line(n, loss="NaN" if n >= nan else 2.0) for n in range(count))
+        )
     for at, rate in enumerate((0.1, 0.1, 0.5)):
         run = build.run(root, f"rate-{at}")
         view = {"config": {"rate": rate, "seed": at}}
@@ -200,7 +202,11 @@ def test_a_mean_says_how_many_runs_are_in_it(site: Viewer, visit: Callable[..., 
     page.until(f"() => ({LINES})().length === 3")
     shown.select_option("all")
     page.until(f"() => ({value})() === '2 (1 of 3)'")
-    for share, said in ((0.05, r"^2 @ 1\d\d$"), (0.11, r"^2 @ 3\d\d \(2 of 3, 1 NaN\)$"), (0.17, r"^2 @ 5\d\d \(2 of 3\)$")):
+    for share, said in (
+        (0.05, r"^2 @ 1\d\d$"),
+        (0.11, r"^2 @ 3\d\d \(2 of 3, 1 NaN\)$"),
+        (0.17, r"^2 @ 5\d\d \(2 of 3\)$"),
+    ):
         hover(page, "loss", share)
         page.until("(said) => new RegExp(said).test(document.querySelector('.chart-value').textContent)", said)
     page.picture("compare-mean-of-some")

@@ -135,6 +135,18 @@ def test_another_run_in_the_place_of_one_is_read_anew(root: Path, run: RunFolder
     assert [(one["count"], one["last"]) for one in tally.describe()] == [(3, 0.3)]
 
 
+@pytest.mark.parametrize("lined", [True, False])
+def test_how_late_an_evaluation_was_is_what_its_outcome_says(series: Series, root: Path, lined: bool) -> None:
+    run = build.run(root)
+    run.session("main", 1, *(build.line(step, loss=1.0) for step in range(0, 101, 10)), ended=None)
+    run.lock("eval", 1)
+    if lined:
+        run.log("eval", 1, build.line(20, {"eval/acc": 0.7}, entry="b.1", time=build.TIME + 75))
+    run.outcome("b", step=20, scores={"eval/acc": 0.7}, time=build.TIME + 75, lag_steps=13)
+    (one,) = ask(series, run, ("tag", "eval/acc"))
+    assert (one["entries"], one["lag"]) == (["b.1"], [13])
+
+
 def test_evaluations_stand_at_their_own_step_and_say_how_late_they_were(series: Series, root: Path) -> None:
     run = build.run(root)
     run.session("main", 1, *(build.line(step, loss=1.0) for step in range(0, 101, 10)), ended=None)
