@@ -15,7 +15,7 @@ from typing import Any
 from fsrun.core import layout
 from fsrun.core.errors import FsrunError, InvalidError
 from fsrun.core.ids import MAIN, is_entry
-from fsrun.core.order import facts_of
+from fsrun.core.order import Waiting, facts_of
 from fsrun.core.queue import Claim
 from fsrun.core.records import BestRule, Meta, rfc3339
 from fsrun.disk.fs import FileSystem
@@ -68,7 +68,7 @@ class Board:
         best = {name for name in names_in(fs, f"{run_path}/{layout.BEST}") if is_entry(name)}
         waiting = [self._waiting(unit, known, evals, *item) for item in state.waiting if unit is not None]
         claimed = [self._claimed(run_path, unit, known, claim) for claim in state.claimed if unit is not None]
-        places = {item["entry"] for item in (*waiting, *claimed)}
+        places = {item["entry"] for item in (*(item for _, item in waiting), *claimed)}
         return {
             "rule": self._rule(run_path),
             "best": read_best(fs, run_path, evals),
@@ -78,7 +78,7 @@ class Board:
             "outcomes": evals[-_OUTCOMES:],
             "total": len(evals),
             "board": {
-                "waiting": sorted(waiting, key=_by_step),
+                "waiting": [item for _, item in sorted(waiting, key=lambda pair: pair[0])],
                 "claimed": sorted(claimed, key=_by_step),
                 **_ended(evals[-_OUTCOMES:], places, best, set(state.failed)),
             },
@@ -122,12 +122,19 @@ class Board:
 
     def _waiting(
         self, unit: Store, known: _Known, evals: list[dict[str, Any]], entry: str, attempt: int
-    ) -> dict[str, Any]:
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """An entry that waits, behind what sorts it as evaluators take it (protocol.md 5.2)."""
         meta = self._meta(unit, known, entry)
         since = (meta.handed_over or None) if meta is not None else None
+        given_back = False
         if attempt > 1:
-            since = next((o["ended"] for o in reversed(evals) if o["entry"] == entry), None) or since
-        return {"entry": entry, "attempt": attempt, "since": since, **_facts(entry, meta)}
+            before = next((o for o in reversed(evals) if o["entry"] == entry and o["attempt"] == attempt - 1), {})
+            since = before.get("ended") or since
+            given_back = before.get("state") == "returned"
+        facts = facts_of(entry, meta)
+        waiting = Waiting(entry, attempt, facts.step, facts.main_session or 0, facts.order or 0, given_back)
+        place = (attempt > 1 and not given_back, waiting.key, attempt)
+        return place, {"entry": entry, "attempt": attempt, "since": since, **_facts(entry, meta)}
 
     def _claimed(self, run_path: str, unit: Store, known: _Known, claim: Claim) -> dict[str, Any]:
         owner = (claim.job, claim.session)

@@ -46,7 +46,7 @@ def test_every_checkpoint_has_its_place(busy: RunFolder) -> None:
     found = shown(busy)
     places = {name: [item["entry"] for item in items] for name, items in found["board"].items()}
     assert places == {
-        "waiting": ["step_70.pt", "step_80.pt", "step_90.pt"],
+        "waiting": ["step_80.pt", "step_90.pt", "step_70.pt"],
         "claimed": ["step_60.pt"],
         "done": ["step_30.pt"],
         "kept": ["step_20.pt"],
@@ -59,7 +59,7 @@ def test_every_checkpoint_has_its_place(busy: RunFolder) -> None:
 
 def test_a_card_says_what_people_ask(busy: RunFolder) -> None:
     board = shown(busy)["board"]
-    again, plain, handed = board["waiting"]
+    plain, handed, again = board["waiting"]
     assert (again["attempt"], again["since"]) == (2, "2026-11-29T23:02:07.000Z")
     assert (plain["attempt"], plain["step"], plain["since"], plain["size"]) == (1, 80, None, None)
     assert (handed["since"], handed["size"]) == ("2026-11-29T23:01:00.000Z", 7)
@@ -79,6 +79,23 @@ def test_a_card_says_what_people_ask(busy: RunFolder) -> None:
         "Traceback\nValueError: x\n",
     )
     assert (board["kept"][0]["lag_steps"], board["kept"][0]["duration_s"]) == (5, 1.5)
+
+
+def test_what_waits_stands_as_it_will_be_claimed(root: Path) -> None:
+    run = build.run(root)
+    run.session("main", 1, ended=None)
+    for name in ("queue/odd", "queue/step_5", "queue/step_4", "retry/2/step_1", "retry/2/step_2", "retry/3/step_3"):
+        run.write(name, "")
+    run.outcome("step_1", 1, step=1, state="failed")
+    run.outcome("step_2", 1, step=2, state="returned")
+    run.outcome("step_3", 1, step=3, state="returned")
+    run.outcome("step_3", 2, step=3, state="lost")
+    for order, name in enumerate(("b", "a")):
+        run.write(f"queue/step_4_{name}", "")
+        meta = {"protocol": "1.0", "entry": f"step_4_{name}", "step": 4, "kind": "file", "size": 0, "order": order + 1}
+        run.write(f"meta/step_4_{name}.json", meta)
+    waiting = [item["entry"] for item in shown(run)["board"]["waiting"]]
+    assert waiting == ["step_2", "step_4", "step_4_b", "step_4_a", "step_5", "odd", "step_1", "step_3"]
 
 
 def test_outcomes_are_read_once_and_those_not_yet_readable_again(busy: RunFolder) -> None:
