@@ -29,7 +29,21 @@ def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory
     error = {"type": "ValueError", "message": "no <data>", "traceback": "Traceback (most recent call last)\n<frame>\n"}
     fallen.end("main", 1, "failed", step=3, reason="ValueError", error=error)
     fallen.write("files/output.main.1.log", "".join(f"line {n}\n" for n in range(20_000)))
+    _tried(build.run(root, "tried"))
     return viewer(root, "--no-daemon")
+
+
+def _tried(run: build.RunFolder) -> None:
+    """Two evaluated, one of them at its second attempt; one given up, one that waits."""
+    run.session("main", 1, build.line(9, loss=1.0), ended=None)
+    run.session("eval", 1, ended=None)
+    run.outcome("step_1.pt", step=1, scores={"eval/acc": 0.5})
+    run.outcome("step_2.pt", 1, step=2, state="failed", reason="OSError")
+    run.outcome("step_2.pt", 2, step=2, scores={"eval/acc": 0.6})
+    for k in (1, 2, 3):
+        run.outcome("step_3.pt", k, step=3, state="failed", reason="OSError")
+    run.write("failed/step_3.pt", "")
+    run.write("queue/step_4.pt", "")
 
 
 def test_scalars_looked_for_stand_first_and_those_that_are_not_finite_in_red(
@@ -56,3 +70,33 @@ def test_the_end_of_a_console_says_what_the_session_failed_of(site: Viewer, visi
     page.page.get_by_role("button", name="Start").click()
     page.sees(".console-line", "line 0")
     page.until("() => document.querySelector('.console-end').hidden")
+
+
+def test_the_tab_counts_checkpoints_and_in_red_those_given_up(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/run/speech/tried")
+    page.sees("#tab-evaluation .is-bad", "1 failed")
+    assert page.texts("#tab-evaluation .tab-count") == ["2", "1 failed"]
+    page.goto("#/run/speech/wild")
+    page.until("() => document.querySelector('#tab-evaluation .tab-count').textContent === '1'")
+    assert page.texts("#tab-evaluation .is-bad") == [""]
+
+
+def test_empty_columns_of_the_board_are_folded_on_a_phone(site: Viewer, visit: Callable[..., Page]) -> None:
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    page = visit(site, "#/run/speech/tried/evaluation", **phone)
+    page.sees(".lane[data-lane=failed] .entry")
+    widths = page.page.evaluate(
+        "() => Object.fromEntries([...document.querySelectorAll('.lane')].map((one) => [one.dataset.lane,"
+        " one.getBoundingClientRect().width]))"
+    )
+    assert {lane: width > 200 for lane, width in widths.items()} == {
+        "waiting": True,
+        "claimed": False,
+        "done": True,
+        "kept": False,
+        "failed": True,
+        "skipped": False,
+    }
+    assert max(widths[lane] for lane in ("claimed", "kept", "skipped")) < 60
+    assert page.overflow() <= 0
+    page.picture("phone-board")

@@ -9,7 +9,7 @@ import { toRun } from "../route.js";
 const EVERY = 1;
 const FIRST = 30;
 const LANES = [
-  ["waiting", "Waiting", "handed over, not yet taken"],
+  ["waiting", "Waiting", "handed over, not yet taken; the next one first"],
   ["claimed", "Claimed", "being evaluated now"],
   ["done", "Evaluated", "scored; not among the best"],
   ["kept", "Kept", "scored, and in best/"],
@@ -99,7 +99,7 @@ function column(run, found, [id, title, hint], whole, more) {
   const shown = whole ? items : items.slice(0, FIRST);
   return h(
     "section",
-    { class: "lane", dataset: { lane: id }, "aria-label": `${title}: ${items.length}` },
+    { class: ["lane", !items.length && "is-none"], dataset: { lane: id }, "aria-label": `${title}: ${items.length}` },
     h("header", { title: hint }, h("h2", null, title), h("span", { class: "lane-count" }, count(items.length))),
     shown.map((item) => entry(run, found, id, item)),
     !items.length && h("p", { class: "lane-none" }, hint),

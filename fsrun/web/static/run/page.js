@@ -1,7 +1,7 @@
 // The page of one run: who and how far on top, tabs below; each tab is a module of its own, loaded when it is opened.
 
 import { AnswerError, about, get, poll } from "../api.js";
-import { classes, h, replace, setText } from "../dom.js";
+import { h, replace, setText } from "../dom.js";
 import { age, ago, count, duration, isWild, number, time } from "../format.js";
 import { bind } from "../keys.js";
 import { go, toRun, toRuns } from "../route.js";
@@ -89,6 +89,8 @@ class RunPage {
         ),
       ]),
     );
+    this.failed = h("span", { class: "tab-count is-bad" });
+    this.buttons.get("evaluation").append(this.failed);
     this.tabs.append(...this.buttons.values());
     this.unlisten = store.listen(({ changed, gone }) => (changed.includes(key) || gone.includes(key)) && this._paint());
     this.timer = setInterval(() => this._paintFacts(), 1000);
@@ -298,7 +300,7 @@ class RunPage {
     const recorded = state.recorded ?? [];
     const many = (kinds) => recorded.filter((one) => kinds(one.kind)).reduce((sum, one) => sum + one.count, 0);
     const counts = {
-      evaluation: state.evals.length + (state.queue.waiting ?? 0) + (state.queue.claimed ?? 0),
+      evaluation: new Set(state.evals.filter((one) => one.state === "done").map((one) => one.entry)).size,
       samples: state.evals.filter((one) => one.samples).length,
       media: many((kind) => kind !== "table" && kind !== "artifact"),
       tables: many((kind) => kind === "table"),
@@ -306,10 +308,8 @@ class RunPage {
     };
     for (const [id, value] of Object.entries(counts))
       setText(this.buttons.get(id).querySelector(".tab-count"), value || "");
-    this.buttons.get("evaluation").querySelector(".tab-count").className = classes(
-      "tab-count",
-      state.queue.failed > 0 && "is-bad",
-    );
+    const failed = state.queue.failed ?? 0;
+    setText(this.failed, failed ? `${count(failed)} failed` : "");
   }
 
   _title(tab) {
