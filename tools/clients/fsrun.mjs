@@ -47,16 +47,21 @@ function attempt(work, otherwise) {
     return otherwise(error);
   }
 }
+
 /** What a map holds under a key, made where it holds nothing yet. */
 const at = (map, key, make) => map.get(key) ?? map.set(key, make()).get(key);
+
+/** Items in their order, by the key of each. */
 function groupBy(items, keyOf) {
   const groups = new Map();
   for (const item of items) at(groups, keyOf(item), () => []).push(item);
   return groups;
 }
+
 /** Arrays compared item by item; a text as one whose order is that of the bytes of its UTF-8. */
 const compare = (a, b) => a.reduce((found, x, i) => found || (x < b[i] ? -1 : x > b[i] ? 1 : 0), 0);
 const bytewise = (text) => Buffer.from(text).toString("latin1");
+
 /** One after the other. */
 const serial = (last = Promise.resolve()) => (work) => (last = last.then(work, work));
 
