@@ -10,6 +10,7 @@ import html
 import re
 import time
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from fsrun.core.ids import MAIN
@@ -27,7 +28,7 @@ def read_card(path: str) -> str:
     from fsrun.core.errors import FsrunError
     from fsrun.disk.fs import LocalFileSystem
     from fsrun.run.inspect import read_best, read_evals, read_queue
-    from fsrun.run.listing import error_line, read_run
+    from fsrun.run.listing import error_line, read_run, started
 
     fs = LocalFileSystem()
     try:
@@ -35,12 +36,15 @@ def read_card(path: str) -> str:
         queue, best = read_queue(fs, run), read_best(fs, path, read_evals(fs, path))
     except (FsrunError, OSError) as error:
         return card(path, [("cannot be read", str(error))], {})
+    # As fsrun show and the page say it: since the first session, with what lies between sessions.
+    began = started(fs, path)
     jobs = [job for job in run["jobs"] if job["job"] != MAIN]
     facts: list[tuple[str, Any]] = [
         ("status", _status(run)),
         ("error", error_line(run["error"])),
         ("step", run["step"]),
-        ("started", run["opened"]),
+        ("started", began),
+        ("took", _took(began, run["ended"])),
         ("best", best and f"{best['tag']} {_number(best['score'])} at step {best['step']} ({best['entry']})"),
         ("evaluation", ", ".join(f"{job['job']} {_status(job)}" for job in jobs)),
         ("waiting", queue["waiting"] or None),
@@ -52,6 +56,13 @@ def read_card(path: str) -> str:
     for job in (*jobs, run):
         summary |= job["summary"]
     return card(f"{run['project']}/{run['id']}", facts, summary, best["tag"] if best else None)
+
+
+def _took(began: str | None, ended: str | None) -> str | None:
+    from fsrun.core.records import parse_rfc3339
+
+    start, end = parse_rfc3339(began or ""), parse_rfc3339(ended or "")
+    return None if start is None or end is None else str(timedelta(seconds=max(0, round(end - start))))
 
 
 def card(title: str, facts: Iterable[tuple[str, Any]], scalars: Mapping[str, Any], best: str | None = None) -> str:

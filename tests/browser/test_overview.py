@@ -29,6 +29,13 @@ def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory
     error = {"type": "ValueError", "message": "no <data>", "traceback": "Traceback (most recent call last)\n<frame>\n"}
     fallen.end("main", 1, "failed", step=3, reason="ValueError", error=error)
     fallen.write("files/output.main.1.log", "".join(f"line {n}\n" for n in range(20_000)))
+    again = build.run(root, "again")
+    again.session("main", 1, ended="crashed", opened="2026-11-28T23:00:00.000Z")
+    again.session("main", 2, ended=None)
+    again.end("main", 2, "failed", reason="preempted")
+    again.session("main", 3)
+    again.session("eval", 1)
+    again.session("eval", 2)
     _tried(build.run(root, "tried"))
     return viewer(root, "--no-daemon")
 
@@ -100,3 +107,15 @@ def test_empty_columns_of_the_board_are_folded_on_a_phone(site: Viewer, visit: C
     assert max(widths[lane] for lane in ("claimed", "kept", "skipped")) < 60
     assert page.overflow() <= 0
     page.picture("phone-board")
+
+
+def test_a_run_that_was_resumed_says_what_of_and_counts_from_its_first_session(
+    site: Viewer, visit: Callable[..., Page]
+) -> None:
+    page = visit(site, "#/run/speech/again")
+    link = page.sees(".jobs a", "preempted once, crashed once, resumed")
+    assert page.page.locator(".jobs a", has_text="resumed").count() == 1
+    page.sees(".run-facts span", "took 1 d 1 h")
+    page.picture("overview-resumed")
+    link.click()
+    page.sees("details summary", "3 earlier sessions")

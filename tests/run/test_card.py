@@ -32,12 +32,23 @@ def test_a_reader_shows_the_state_of_its_run(tmp_path: Path) -> None:
         "error": "error: x",
         "step": "7",
         "started": "2026-11-29T23:00:00.000Z",
+        "took": "0:30:00",
         "best": "eval/acc 0.9 at step 1 (step_1.pt)",
         "evaluation": "eval finished",
         "folder": str(run.path),
         "eval/acc": "0.5",
         "train/loss": "0.123457",
     }
+
+
+def test_a_run_that_was_resumed_counts_from_its_first_session(tmp_path: Path) -> None:
+    run = build.run(tmp_path)
+    run.session("main", 1, ended="crashed", opened="2026-11-28T20:00:00.000Z")
+    run.session("main", 2, ended=None, opened="2026-11-29T23:00:00.000Z")
+    found = cells(fsrun.open(run.path)._repr_html_())
+    assert (found["started"], found.get("took")) == ("2026-11-28T20:00:00.000Z", None)
+    run.end("main", 2)
+    assert cells(fsrun.open(run.path)._repr_html_())["took"] == "1 day, 3:30:00"
 
 
 def test_nothing_of_a_run_becomes_html(tmp_path: Path) -> None:

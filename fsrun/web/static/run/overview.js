@@ -5,6 +5,7 @@ import { ago, count, duration, isWild, number, plural, time } from "../format.js
 import { toRun } from "../route.js";
 import { badge } from "../runs/chips.js";
 import { byWorth } from "../runs/columns.js";
+import { endings } from "./sessions.js";
 
 const SCALARS = 12;
 
@@ -12,11 +13,14 @@ export function mount(container, { run, params, store, watched }) {
   const panels = h("div", { class: "panels" }, h("p", { class: "faint" }, "Reading the run …"));
   const charts = h("div", { class: "section overview-charts" });
   container.append(h("div", { class: "content" }, panels, charts));
+  const control = new AbortController();
   let text = "";
-  const unlisten = watched.listen((state) => {
+  let sessions = "";
+  let before = new Map();
+  const paint = (state) => {
     const { alive, silent_s, ...rest } = state.run;
     const newest = store.row(run)?.summary;
-    const next = JSON.stringify([rest, state.jobs, state.queue, state.best, state.evaluation, state.recorded, newest]);
+    const next = JSON.stringify([rest, state.jobs, state.queue, state.best, state.evaluation, state.recorded, newest, [...before]]);
     if (next === text) return;
     text = next;
     const open = new Set([...panels.querySelectorAll("details[open]")].map((one) => one.dataset.name));
@@ -26,11 +30,22 @@ export function mount(container, { run, params, store, watched }) {
         ...errors(state, open),
         best(run, state),
         queue(run, state),
-        jobs(run, state),
+        jobs(run, state, before),
         scalars(state, newest, open),
         recorded(run, state),
       ].filter(Boolean),
     );
+  };
+  const unlisten = watched.listen((state) => {
+    paint(state);
+    const opened = JSON.stringify(state.jobs.map((job) => [job.job, job.session]));
+    if (opened === sessions) return;
+    sessions = opened;
+    endings(run, state.jobs, control.signal).then((found) => {
+      if (control.signal.aborted || opened !== sessions) return;
+      before = found;
+      paint(watched.state);
+    });
   });
   let unmount = null;
   let gone = false;
@@ -44,6 +59,7 @@ export function mount(container, { run, params, store, watched }) {
     });
   return () => {
     gone = true;
+    control.abort();
     unlisten();
     unmount?.();
   };
@@ -151,7 +167,7 @@ function queue(run, { queue: places, evals, evaluation }) {
   );
 }
 
-function jobs(run, state) {
+function jobs(run, state, before) {
   return h(
     "section",
     { class: "panel" },
@@ -178,6 +194,8 @@ function jobs(run, state) {
               .filter(Boolean)
               .join(", "),
           ),
+          before.has(job.job) &&
+            h("div", null, h("a", { href: toRun(run, "settings"), title: "Its sessions" }, before.get(job.job))),
         ),
       ),
     ),

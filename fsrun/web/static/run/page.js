@@ -251,7 +251,8 @@ class RunPage {
     const row = this.store.row(this.key);
     const run = this.watched.state?.run;
     const best = row?.best ?? this.watched.state?.best;
-    const started = row?.started ?? run?.opened;
+    // Since the first session, as fsrun show says it: what lies between sessions is part of it.
+    const started = row?.started ?? (run?.session === 1 ? run.opened : null);
     const ended = row?.ended ?? run?.ended;
     const main = row?.jobs.find((job) => job.job === "main");
     const quiet = main ? silence(main, row.received) : null;
@@ -262,12 +263,12 @@ class RunPage {
     const pairs = [
       row && row.title !== folder && ["folder", folder, null],
       ["step", count(row?.step ?? run?.step), null],
-      started && ["started", ago(started), time(started)],
+      started && ["started", ago(started), `${time(started)}, the first session`],
       lasted !== null &&
         (ended || row?.status === "running") && [
           ended ? "took" : "runs for",
           duration(lasted),
-          ended ? `ended ${time(ended)}` : null,
+          ended ? `since the first session was opened; ended ${time(ended)}` : "since the first session was opened",
         ],
       best && [`best ${best.tag}`, `${number(best.score)} at step ${count(best.step)}`, best.entry],
       quiet !== null &&

@@ -7,6 +7,7 @@ import { toRun } from "../route.js";
 import { badge } from "../runs/chips.js";
 
 const MOST = 50;
+const LEFT = new Set(["preempted", "interrupted", "terminated"]);
 
 /** A list that opens, and is only then read; null where no job was opened twice. */
 export function earlierSessions(run, jobs, signal) {
@@ -38,9 +39,29 @@ export function earlierSessions(run, jobs, signal) {
   return element;
 }
 
+/** How sessions before the newest one ended, by job: "crashed once, preempted 2 times, resumed". Nothing where all was well. */
+export async function endings(run, jobs, signal) {
+  const found = new Map();
+  for (const { job, session } of jobs) {
+    const before = Array.from({ length: Math.min(MOST, session - 1) }, (_, at) => session - 1 - at);
+    const ends = await Promise.all(before.map((number) => record(run, job, number, "end", signal)));
+    const times = new Map();
+    for (const end of ends) {
+      const word = end.status === "failed" && LEFT.has(end.reason) ? end.reason : end.status;
+      if (word === "crashed" || end.status === "failed") times.set(word, (times.get(word) ?? 0) + 1);
+    }
+    const said = [...times].map(([word, many]) => `${word} ${many === 1 ? "once" : `${count(many)} times`}`);
+    if (said.length) found.set(job, [...said, "resumed"].join(", "));
+  }
+  return found;
+}
+
+function record(run, job, session, kind, signal) {
+  return get(fileAddress(run, `jobs/${job}.${session}.${kind}`), { signal }).catch(() => ({}));
+}
+
 async function read(run, { job, session }, signal) {
-  const record = (kind) => get(fileAddress(run, `jobs/${job}.${session}.${kind}`), { signal }).catch(() => ({}));
-  const [lock, end] = await Promise.all([record("lock"), record("end")]);
+  const [lock, end] = await Promise.all(["lock", "end"].map((kind) => record(run, job, session, kind, signal)));
   return { job, session, lock, end };
 }
 
