@@ -17,6 +17,7 @@ from support.browsing import Page, Viewer
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 LONG = 20_000
 MILLION = 1_000_000
+PREFIX = "transformer-large-pretraining-on-much-text-of-the-web-with-seed-"
 LINES = "() => [...document.querySelectorAll('.chart-label')].map((one) => one.textContent)"
 INKED = """(chart) => {
   const canvas = document.querySelector(`.chart[data-chart="${chart}"] canvas`);
@@ -29,7 +30,8 @@ INKED = """(chart) => {
 REPLACED = """async () => {
   const [{Chart}, {load}] = await Promise.all([import('/charts/chart.js'), import('/charts/load.js')]);
   const none = () => null;
-  const host = {uPlot: await load(), sync: 'test', actions: [], axis: () => 'step', range: none, extent: none, zoom: none};
+  const axis = () => 'step';
+  const host = {uPlot: await load(), sync: 'test', actions: [], axis, range: none, extent: none, zoom: none};
   const chart = new Chart(host, 'one', 'one');
   document.body.append(chart.element);
   const x = [1, 2];
@@ -40,6 +42,17 @@ REPLACED = """async () => {
   await new Promise((done) => setTimeout(done, 300));
 }"""
 """A chart that gets other lines before its first drawing is done."""
+
+
+SWATCHES = """() => Object.fromEntries([...document.querySelectorAll('.chart-legend li')].map((one) =>
+  [one.querySelector('.cut').textContent, one.querySelector('.chart-swatch').style.getPropertyValue('--swatch')]))"""
+DOTS = """() => Object.fromEntries([...document.querySelectorAll('.compared')].map((one) =>
+  [one.querySelector('a').textContent, one.querySelector('.compared-eye')?.style.getPropertyValue('--swatch')]))"""
+CUT = """() => [...document.querySelectorAll('.chart-legend, .cut-tail')].filter((one) => {
+  const around = one.closest('.chart, .compared').getBoundingClientRect();
+  return one.scrollHeight > one.clientHeight + 1 && one.matches('.chart-legend')
+    || one.getBoundingClientRect().right > around.right;
+}).length"""
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +71,8 @@ def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory
         build.run(root, name).session(
             "main", 1, *(build.line(n, loss="NaN" if n >= nan else 2.0) for n in range(count))
         )
+    for at in range(5):
+        build.run(root, f"{PREFIX}{at}").session("main", 1, build.lines(range(100), "loss", scale=at))
     for at, rate in enumerate((0.1, 0.1, 0.5)):
         run = build.run(root, f"rate-{at}")
         view = {"config": {"rate": rate, "seed": at}}
@@ -210,6 +225,29 @@ def test_a_mean_says_how_many_runs_are_in_it(site: Viewer, visit: Callable[..., 
         hover(page, "loss", share)
         page.until("(said) => new RegExp(said).test(document.querySelector('.chart-value').textContent)", said)
     page.picture("compare-mean-of-some")
+
+
+def test_runs_beside_each_other_are_told_apart_and_hidden_one_by_one(site: Viewer, visit: Callable[..., Page]) -> None:
+    names = [f"{PREFIX}{at}" for at in range(5)]
+    page = visit(site, "#/compare/charts?runs=" + ",".join(f"speech%2F{name}" for name in names))
+    page.until(f"() => ({LINES})().length === 5")
+    page.until("() => document.querySelectorAll('.compared-eye').length === 5")
+    assert page.page.evaluate(SWATCHES) == page.page.evaluate(DOTS)
+    assert len(set(page.page.evaluate(DOTS).values())) == 5
+    assert page.page.evaluate(CUT) == 0
+    page.picture("compare-names")
+    page.page.get_by_label(f"Show {names[1]} in the charts").click()
+    page.until(f"(names) => JSON.stringify(({LINES})()) === JSON.stringify(names)", [names[0], *names[2:]])
+    eye = page.page.get_by_label(f"Show {names[4]} in the charts")
+    eye.focus()
+    page.page.keyboard.press("Space")
+    page.until(f"(names) => JSON.stringify(({LINES})()) === JSON.stringify(names)", [names[0], *names[2:4]])
+    assert eye.evaluate("(one) => one === document.activeElement && one.getAttribute('aria-pressed')") == "false"
+    page.page.reload()
+    page.until(f"(names) => JSON.stringify(({LINES})()) === JSON.stringify(names)", [names[0], *names[2:4]])
+    page.picture("compare-hidden")
+    page.page.get_by_label(f"Show {names[4]} in the charts").click()
+    page.until(f"() => ({LINES})().length === 4")
 
 
 def test_a_drawing_that_was_replaced_before_it_was_done_is_no_error(site: Viewer, visit: Callable[..., Page]) -> None:

@@ -109,5 +109,6 @@ def test_where_a_long_series_ends_without_numbers_it_goes_on_to_its_last_place()
     found = reduce(np.arange(50_000), y, 400)
     assert found.means is not None
     assert (found.x[-1], found.means.x[-1], found.means.n[-1]) == (49_999, 49_999, 0)
-    assert np.isnan(found.y[-2:]).all() and np.isnan(found.means.y[-1])
+    assert np.isnan(found.y[-2:]).all()
+    assert np.isnan(found.means.y[-1])
     assert found.x[-2] == 20_000

@@ -70,6 +70,11 @@ export function append(element, children) {
   return element;
 }
 
+/** Children of an element of class `cut`: long names that belong together often differ at the end, so it stays. */
+export function cut(text, tail = 14) {
+  return [h("span", { class: "cut-head" }, text.slice(0, -tail)), h("span", { class: "cut-tail" }, text.slice(-tail))];
+}
+
 /** Put new children in the place of the old ones. */
 export function replace(element, ...children) {
   element.replaceChildren();

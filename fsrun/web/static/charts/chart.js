@@ -2,7 +2,7 @@
 //
 // Leaves to others: which lines there are (lines.js), fetching (grid.js, system.js), the drawing itself (uPlot).
 
-import { h, replace, setText } from "../dom.js";
+import { cut, h, replace, setText } from "../dom.js";
 import { number } from "../format.js";
 import { SPANS, clocks, place, short } from "./axis.js";
 import { isolated } from "./lines.js";
@@ -227,7 +227,7 @@ export class Chart {
         "button",
         { type: "button", class: "chart-key", "aria-pressed": !hidden, title: `${line.label}: show or hide`, onclick: () => this._toggle(line.label) },
         h("span", { class: ["chart-swatch", line.points && "is-point", line.dash?.length && "is-dashed"], style: { "--swatch": line.colour } }),
-        h("span", { class: "chart-label" }, line.label),
+        h("span", { class: "chart-label cut" }, cut(line.label)),
       );
       return { line, value, element: h("li", { class: hidden && "is-off" }, button, value) };
     });

@@ -12,7 +12,7 @@ import { Chart } from "./chart.js";
 import { Feed } from "./feed.js";
 import { linesOf } from "./lines.js";
 import { load } from "./load.js";
-import { onTheme } from "./palette.js";
+import { colour, onTheme } from "./palette.js";
 import { matcher, sectionsOf } from "./sections.js";
 import { csv, png, save } from "./take.js";
 
@@ -21,28 +21,35 @@ const MOST_POINTS = 4000;
 const MOST_CSV = 20_000;
 let grids = 0;
 
-/** Charts of `runs`, keys `project/run`. `params`: a URLSearchParams. `store`: knows names and settings of runs. */
-export function mount(container, { runs, params = new URLSearchParams(), store = null }) {
+/**
+ * Charts of `runs`, keys `project/run`. `params`: a URLSearchParams. `store`: knows names and settings of runs. `hidden`: a
+ * set of keys that are left out; after it was changed call `hid()` of what this returns. `coloured(colours)` is told the
+ * colour of each run, a Map by key, whenever that changes.
+ */
+export function mount(container, { runs, params = new URLSearchParams(), store = null, hidden = new Set(), coloured = null }) {
   const place = h("div", { class: "charts" }, h("p", { class: "faint" }, "Reading the series …"));
   container.append(place);
   let grid = null;
   let gone = false;
   load().then(
     (uPlot) => {
-      if (!gone) grid = new Grid(place, uPlot, runs, params, store);
+      if (!gone) grid = new Grid(place, uPlot, { runs, params, store, hidden, coloured });
     },
     (error) => replace(place, h("p", { class: "note charts-missing", role: "alert" }, error.message)),
   );
-  return () => {
+  const end = () => {
     gone = true;
     grid?.close();
     place.remove();
   };
+  return Object.assign(end, { hid: () => grid?.repaint() });
 }
 
 class Grid {
-  constructor(container, uPlot, runs, params, store) {
+  constructor(container, uPlot, { runs, params, store, hidden, coloured }) {
     this.uPlot = uPlot;
+    this.hidden = hidden;
+    this.coloured = coloured;
     this.sync = `fsrun-${(grids += 1)}`;
     this.runs = runs;
     this.store = store;
@@ -69,8 +76,9 @@ class Grid {
     this.container = container;
     this._watch = new IntersectionObserver((seen) => this._seen(seen), { rootMargin: "300px" });
     this._unbind = bind(this._keys(), "Charts");
-    const listening = [onTheme(() => this.charts.forEach((chart) => this._paint(chart))), store?.listen?.((change) => this._told(change))];
+    const listening = [onTheme(() => this.repaint()), store?.listen?.((change) => this._told(change))];
     this._unlisten = () => listening.forEach((end) => end?.());
+    this._tell();
     this.feeds = runs.map((key) => new Feed(key, () => this._listed(), (feed, error) => this._failed(feed, error)));
   }
 
@@ -96,6 +104,26 @@ class Grid {
     this._fetch();
   }
 
+  /** Draw all anew: other colours, other groups, other runs are hidden. */
+  repaint() {
+    this._tell();
+    this.charts.forEach((chart) => this._paint(chart));
+  }
+
+  /** Tell which colour each run has: its own, or that of its group. */
+  _tell() {
+    this.coloured?.(new Map(this.runs.map((key, at) => [key, colour(this._rank(key, at))])));
+  }
+
+  _rank(key, at) {
+    if (!this._grouped()) return at;
+    return [...new Set(this.runs.map((one) => this._group(one)))].indexOf(this._group(key));
+  }
+
+  _grouped() {
+    return Boolean(this.bar.look.group) && this.runs.length > 1;
+  }
+
   /** Config keys in which the runs differ, for grouping. */
   _settings() {
     const configs = this.runs.map((key) => this.store?.row?.(key)?.config ?? {});
@@ -110,7 +138,7 @@ class Grid {
     if (names === this._names) return;
     this._names = names;
     this.bar.offer(this._settings());
-    this.charts.forEach((chart) => this._paint(chart));
+    this.repaint();
   }
 
   _name(key) {
@@ -279,14 +307,16 @@ class Grid {
 
   _paint(chart) {
     const { look } = this.bar;
-    const parts = this.runs.flatMap((key, at) =>
-      chart.tags.map((tag, order) => ({ key, run: key, name: this._name(key), at, tag, order, group: look.group ? this._group(key) : "", series: this.cache.get(`${key}\n${tag}`)?.series })),
-    );
+    const parts = this.runs.flatMap((key, at) => {
+      const one = { key, run: key, name: this._name(key), at, rank: this._rank(key, at), group: look.group ? this._group(key) : "" };
+      return chart.tags.map((tag, order) => ({ ...one, tag, order, series: this.cache.get(`${key}\n${tag}`)?.series }));
+    });
     chart.painted = parts.some((part) => part.series);
     if (!chart.painted) return;
-    const shown = { ...look, logY: look.logY !== chart.logY, many: this.runs.length > 1, tags: chart.tags.length, grouped: Boolean(look.group) && this.runs.length > 1 };
+    const shown = { ...look, logY: look.logY !== chart.logY, many: this.runs.length > 1, tags: chart.tags.length, grouped: this._grouped() };
     chart.element.querySelector('[data-action="log"]').setAttribute("aria-pressed", shown.logY);
-    chart.draw(linesOf(parts, shown), shown);
+    chart.draw(linesOf(parts.filter((part) => !this.hidden.has(part.key)), shown), shown);
+    if (!chart.lines.length) chart.say("Its runs are hidden");
   }
 
   _changed(name) {
@@ -301,7 +331,7 @@ class Grid {
       this._extent = null;
       this.zoom(null);
     } else {
-      this.charts.forEach((chart) => this._paint(chart));
+      this.repaint();
     }
   }
 
@@ -320,7 +350,8 @@ class Grid {
     try {
       const view = { ...this._view(), points: MOST_CSV };
       const answers = await Promise.all(this.feeds.map((feed) => feed.fetch(chart.tags, view, this._control.signal)));
-      const series = this.runs.flatMap((run, at) => [...answers[at]].map(([tag, one]) => ({ run, tag, series: one })));
+      const all = this.runs.flatMap((run, at) => [...answers[at]].map(([tag, one]) => ({ run, tag, series: one })));
+      const series = all.filter(({ run }) => !this.hidden.has(run));
       save(`${chart.title}.csv`, new Blob([csv(series, this.axis())], { type: "text/csv" }));
     } catch (error) {
       if (error.name !== "AbortError") setText(this.state, error.message);

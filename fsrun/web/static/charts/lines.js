@@ -8,8 +8,8 @@ const BAND = 0.18;
 const DASHES = [[], [6, 4], [2, 3], [8, 3, 2, 3]];
 
 /**
- * The lines of a chart. `parts`: `[{run, name, at, tag, order, group, series}]`, `at` the number of the run and `order` that of
- * the tag in the chart. `look`: {smoothing, logX, logY, many, grouped}. Each line: {label, colour, x, y, width, dash,
+ * The lines of a chart. `parts`: `[{run, name, at, tag, order, group, rank, series}]`, `at` the number of the run, `order` that of
+ * the tag in the chart and `rank` that of the group. `look`: {smoothing, logX, logY, many, grouped}. Each line: {label, colour, x, y, width, dash,
  * points, legend, part, band, told}. `told`, of a mean: how many of its runs are in it at each place.
  */
 export function linesOf(parts, look) {
@@ -42,15 +42,14 @@ function grouped(parts, look) {
     const name = `${part.group}\n${part.tag}`;
     groups.set(name, [...(groups.get(name) ?? []), part]);
   }
-  const names = [...new Set(parts.map((part) => part.group))];
   return [...groups.values()].flatMap((members) => {
-    const [{ group, tag, order }] = members;
+    const [{ group, tag, order, rank }] = members;
     const series = members.map(({ series: one }) => {
       const base = one.means ?? one;
       return one.eval || !(look.smoothing > 0) ? base : smooth(base, look.smoothing);
     });
     const found = spread(series);
-    const stroke = colour(names.indexOf(group));
+    const stroke = colour(rank);
     const told = { x: found.x, count: found.count, missing: found.missing, of: members.length };
     const label = `${group}${look.tags > 1 ? ` · ${tag}` : ""} (${members.length})`;
     const base = { label, colour: stroke, dash: DASHES[order % DASHES.length], part: { ...members[0], series: null, name: group }, told };

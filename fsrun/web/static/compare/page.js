@@ -1,9 +1,9 @@
 // Several runs beside each other: charts on one axis, what differs in their settings, their numbers.
 
-import { h, replace } from "../dom.js";
+import { cut, h, replace } from "../dom.js";
 import { plural } from "../format.js";
 import { bind } from "../keys.js";
-import { comparedRuns, go, toCompare, toRun, toRuns } from "../route.js";
+import { comparedRuns, go, parse, setParams, toCompare, toRun, toRuns } from "../route.js";
 import { badge } from "../runs/chips.js";
 import { recall } from "../storage.js";
 
@@ -43,19 +43,42 @@ export function mount(container, { tab, params, store }) {
   let unmount = null;
   let turn = 0;
   let current = null;
+  let hidden = new Set();
+  let colours = new Map();
 
-  const rest = (query) => Object.fromEntries([...query].filter(([name]) => name !== "runs"));
+  // The tabs change their part of the address without a new page.
+  const address = (runs, id) =>
+    toCompare(runs, id, Object.fromEntries([...parse(location.hash).params].filter(([name]) => name !== "runs")));
+  const hide = (key) => {
+    if (!hidden.delete(key)) hidden.add(key);
+    setParams({ hide: [...hidden].map(encodeURIComponent).join(",") });
+    paintHead();
+    unmount?.hid?.();
+  };
+  const eye = (key, name) =>
+    h("button", {
+      type: "button",
+      class: "compared-eye",
+      dataset: { eye: key },
+      style: { "--swatch": colours.get(key) },
+      "aria-pressed": !hidden.has(key),
+      "aria-label": `Show ${name} in the charts`,
+      title: hidden.has(key) ? "Show in all charts" : "Hide in all charts",
+      onclick: () => hide(key),
+    });
   const paintHead = () => {
     title.textContent = `Compare ${plural(keys.length, "run")}`;
+    const focused = head.contains(document.activeElement) ? document.activeElement.dataset.eye : null;
     replace(
       head,
       keys.map((key) => {
         const row = store.row(key);
         return h(
           "span",
-          { class: "compared", role: "listitem" },
+          { class: ["compared", hidden.has(key) && "is-off"], role: "listitem" },
+          colours.has(key) && eye(key, row?.title ?? key),
           row && badgeOnly(row),
-          h("a", { href: toRun(key), title: key }, row?.title ?? key),
+          h("a", { class: "cut", href: toRun(key), title: key }, cut(row?.title ?? key)),
           h(
             "button",
             {
@@ -63,10 +86,9 @@ export function mount(container, { tab, params, store }) {
               "aria-label": `Leave out ${row?.title ?? key}`,
               onclick: () =>
                 go(
-                  toCompare(
+                  address(
                     keys.filter((one) => one !== key),
                     current.id,
-                    rest(params),
                   ),
                 ),
             },
@@ -75,10 +97,12 @@ export function mount(container, { tab, params, store }) {
         );
       }),
     );
+    if (focused) [...head.querySelectorAll("[data-eye]")].find((one) => one.dataset.eye === focused)?.focus();
   };
   const show = async (wanted, query) => {
-    params = query;
     keys = comparedRuns(query);
+    hidden = new Set(comparedRuns(new URLSearchParams({ runs: query.get("hide") ?? "" })));
+    colours = new Map();
     current = TABS.find((one) => one.id === wanted) ?? TABS[0];
     paintHead();
     replace(
@@ -93,7 +117,9 @@ export function mount(container, { tab, params, store }) {
             "aria-controls": "tab-body",
             "aria-selected": String(one === current),
             tabIndex: one === current ? 0 : -1,
-            href: toCompare(keys, one.id, rest(query)),
+            href: address(keys, one.id),
+            onpointerdown: (event) => event.currentTarget.setAttribute("href", address(keys, one.id)),
+            onclick: (event) => event.currentTarget.setAttribute("href", address(keys, one.id)),
           },
           one.title,
         ),
@@ -128,10 +154,14 @@ export function mount(container, { tab, params, store }) {
         ? place
         : h("p", { class: "notice" }, "No runs are named. Select some in the table of all runs and press c."),
     );
-    if (keys.length) unmount = module.mount(place, { runs: keys, params: query, store });
+    const coloured = (found) => {
+      if (mine !== turn) return;
+      colours = found;
+      paintHead();
+    };
+    if (keys.length) unmount = module.mount(place, { runs: keys, params: query, store, hidden, coloured });
   };
-  const beside = (by) =>
-    go(toCompare(keys, TABS[(TABS.indexOf(current) + by + TABS.length) % TABS.length].id, rest(params)));
+  const beside = (by) => go(address(keys, TABS[(TABS.indexOf(current) + by + TABS.length) % TABS.length].id));
   tabs.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;
