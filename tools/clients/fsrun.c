@@ -42,11 +42,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifdef __GNUC__
-#define LIKE_PRINTF(at, rest) __attribute__((format(printf, at, rest)))
-#else
-#define LIKE_PRINTF(at, rest)
+#ifndef __GNUC__
+#define __attribute__(of_gcc)
 #endif
+#define LIKE_PRINTF(at, rest) __attribute__((format(printf, at, rest)))
 
 #define BEGIN "{\"protocol\":\"1.0\"" /* of every record */
 #define NONE LLONG_MIN                /* a number that is not known */
@@ -56,6 +55,7 @@ static const double LINGER = 600, GIVE_UP = 30; /* seconds: after main is gone (
 /* ---- Memory and text ---- */
 
 typedef struct { const char *at; size_t size; } Bytes;
+static const Bytes none;
 typedef struct { char *at; size_t size, room; } Buffer;
 typedef struct Block { struct Block *below; max_align_t memory[]; } Block;
 static Block *scratch, *lasting;
@@ -280,7 +280,7 @@ static const char *scan_value(const char *at, int depth, bool words) {
 static Bytes parse(Bytes source, bool words) {
     const char *from = skip_space(source.at), *to = scan_value(from, 0, words);
     bool good = to != NULL && skip_space(to) == source.at + source.size;
-    return good ? (Bytes){from, (size_t)(to - from)} : (Bytes){NULL, 0};
+    return good ? (Bytes){from, (size_t)(to - from)} : none;
 }
 
 static bool is_object(Bytes value) { return value.at != NULL && *value.at == '{'; }
@@ -312,7 +312,7 @@ static bool spells(Bytes value, const char *word) { return value.at != NULL && c
 
 /* The last value under a key. */
 static Bytes get(Bytes object, const char *key) {
-    Bytes found = {NULL, 0};
+    Bytes found = none;
     for (Item item = {0}; is_object(object) && next_item(object, &item);)
         if (spells(item.key, key)) found = item.value;
     return found;
@@ -446,15 +446,10 @@ static struct {
 
 typedef struct { const char **at; size_t size, room; } Names;
 static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
 static bool is_absent(int error) { return error == ENOENT || error == ENOTDIR || error == ESTALE; }
 
-/* Closes and leaves errno as it was. */
-static void shut(int file) {
-    int error = errno;
-    close(file);
-    errno = error;
-}
+/* Does something on the way out and leaves errno as it was. */
+#define QUIETLY(what) do { int errno_before = errno; what; errno = errno_before; } while (0)
 
 /* A fresh listing, sorted: open and close the folder, have what is remembered of it dropped, then list it. */
 static bool list(const char *folder, Names *names) {
@@ -469,11 +464,9 @@ static bool list(const char *folder, Names *names) {
     if (stream == NULL) return false;
     for (struct dirent *item; (errno = 0, item = readdir(stream)) != NULL;)
         if (!equal(item->d_name, ".") && !equal(item->d_name, "..")) PUSH(*names, text("%s", item->d_name));
-    int error = errno;
-    closedir(stream);
-    errno = error;
-    sort(names->at, names->size, sizeof *names->at, by_name);
-    return error == 0;
+    QUIETLY(closedir(stream));
+    QUIETLY(sort(names->at, names->size, sizeof *names->at, by_name));
+    return errno == 0;
 }
 
 /* A fresh listing, empty where there is no such folder. */
@@ -519,14 +512,14 @@ static bool read_file(const char *path, long long start, long long most, Bytes *
             keep_alive();
         }
     }
-    shut(file);
+    QUIETLY(close(file));
     *found = content(&into);
     return good;
 }
 
 /* A record (6): an object that ends in a newline; none: it is not there yet. Never fails, so that a beat may ask. */
 static Bytes peek_record(const char *path) {
-    Bytes found, none = {NULL, 0};
+    Bytes found;
     errno = 0;
     if (!read_file(path, 0, MAX_RECORD + 1, &found)) return none;
     errno = 0;
@@ -562,7 +555,7 @@ static const char *hidden(void) {
 static bool sync_folder(const char *folder) {
     int opened = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool good = opened >= 0 && (fsync(opened) == 0 || errno == EINVAL); /* some systems cannot */
-    if (opened >= 0) shut(opened);
+    if (opened >= 0) QUIETLY(close(opened));
     return good;
 }
 
@@ -578,10 +571,9 @@ static bool write_all(int file, Bytes data) {
 /* Syncs and closes a new file; removed again where it is not whole and durable. */
 static bool end_file(int file, const char *path, bool good) {
     good = good && fsync(file) == 0;
-    int error = errno;
-    if (close(file) != 0 && good) { error = errno; good = false; }
-    if (!good) unlink(path);
-    errno = error;
+    if (!good) QUIETLY(close(file));
+    else good = close(file) == 0;
+    if (!good) QUIETLY(unlink(path));
     return good;
 }
 
@@ -598,11 +590,11 @@ static bool refuses_links(int error) {
 /* Links a hidden file to a name that must not exist. 1: it stands there, 0: another does, -1: an error (errno). */
 static int link_new(const char *temp, const char *path) {
     struct stat a, b;
+    bool there = false;
     if (link(temp, path) == 0) return 1;
-    int error = errno; /* a lost reply: the second try failed, the first one happened */
-    bool happened = lstat(temp, &a) == 0 && lstat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-    errno = error;
-    return happened ? 1 : error == EEXIST ? 0 : -1;
+    QUIETLY(there = lstat(temp, &a) == 0 && lstat(path, &b) == 0);
+    if (there && a.st_dev == b.st_dev && a.st_ino == b.st_ino) return 1; /* a lost reply: the first try happened */
+    return errno == EEXIST ? 0 : -1;
 }
 
 /* Put-if-absent. 1: what stands at `path` is ours, 0: another's, -1: an error (errno), and nothing of ours. */
@@ -611,9 +603,7 @@ static int put(const char *path, Bytes data) {
     if (!create(temp, data)) return -1;
     int ours = link_new(temp, path);
     if (ours < 0 && refuses_links(errno)) ours = create(path, data) ? 1 : errno == EEXIST ? 0 : -1;
-    int error = errno;
-    unlink(temp);
-    errno = error;
+    QUIETLY(unlink(temp));
     return ours == 1 && !sync_folder(folder_of(path)) ? -1 : ours;
 }
 
@@ -627,19 +617,16 @@ static bool must_put(const char *path, Bytes data) {
 
 /* One rename, durable. After an error what stands decides: true if it stands at `to`, whoever moved it there. */
 static bool move(const char *from, const char *to) {
-    if (rename(from, to) != 0) {
-        int error = errno;
-        bool happened = is_present(to) && (is_absent(error) || !is_present(from));
-        errno = error;
-        if (!happened && is_absent(error)) return false;
-        if (!happened) fail_at(from);
-    }
+    bool happened = rename(from, to) == 0, gone = !happened && is_absent(errno);
+    if (!happened) QUIETLY(happened = is_present(to) && (gone || !is_present(from)));
+    if (!happened && !gone) fail_at(from);
+    if (!happened) return false;
     if (!sync_folder(folder_of(to))) fail_at(to);
     return true;
 }
 
 static void replace(const char *path, Bytes data) {
-    const char *temp = below(folder_of(path), "%s", hidden());
+    const char *temp = leftover = below(folder_of(path), "%s", hidden());
     if (!create(temp, data) || !move(temp, path)) fail_at(path);
 }
 
@@ -722,8 +709,7 @@ static JobFile job_file(const char *name) {
     const char *parts[6];
     int count = split(name, parts);
     if ((count != 3 && count != 5) || !is_job(file.job = parts[0]) || !as_count(parts[1], &file.session)) return file;
-    if (count == 3)
-        file.kind = equal(parts[2], "lock") ? LOCK : equal(parts[2], "end") ? END : UNKNOWN;
+    if (count == 3) file.kind = equal(parts[2], "lock") ? LOCK : equal(parts[2], "end") ? END : UNKNOWN;
     else if (is_of(file.token = parts[2], 8, 32, LETTERS) && as_number(parts[4], &file.count))
         file.kind = equal(parts[3], "beat") ? BEAT : equal(parts[3], "taken") ? TAKEN : UNKNOWN;
     return file;
@@ -876,7 +862,7 @@ static Bytes peek_lock(const char *job, long long session) {
                 (is_none(fence) || is_object(fence));
     long long size;
     for (Item item = {0}; good && next_item(fence, &item);) good = as_whole(item.value, &size) && size >= 0;
-    return good ? lock : (Bytes){NULL, 0};
+    return good ? lock : none;
 }
 
 static void good_beat(double started, long long count) {
@@ -908,11 +894,10 @@ static int open_session(long long session, const char *fence, bool continues) {
     add(&lock, ",\"timeout\":%s,\"opened\":\"%s\",\"holder\":%s", me.timeout_text, rfc3339(), me.holder);
     add(&lock, ",\"continues\":%s,\"fence\":%s%s}\n", continues ? "true" : "false", fence, me.carried);
     if (!create(beat, bytes(""))) return -1;
-    int ours = put(path, content(&lock)), error = errno;
+    int ours = put(path, content(&lock));
     if (ours < 0 && is_text(get(peek_record(path), "token"), me.tried)) ours = 1; /* what stands decides */
     if (ours == 1) adopt_session(session, began);
-    else unlink(beat);
-    errno = error;
+    else QUIETLY(unlink(beat));
     return ours;
 }
 
@@ -967,16 +952,14 @@ static void look_at_session(double started) {
         me.audited = started;
         return;
     }
-    Bytes lock = locked ? peek_lock(me.job, me.session) : (Bytes){NULL, 0};
+    Bytes lock = locked ? peek_lock(me.job, me.session) : none;
     bool is_ours = is_text(get(lock, "token"), me.token);
     if (!locked || (lock.at != NULL && !is_ours)) me.state = GONE; /* another folder than the one that was opened */
     if (!is_ours) return; /* or it cannot be read now */
     if (last > me.session && is_text(get(peek_lock(me.job, last), "token"), me.tried))
         adopt_session(last, me.tried_at); /* opened by ourselves: the reply was lost */
-    else if (last > me.session)
-        me.state = FENCED;
-    else if (ended || taken || now() - me.last_good >= me.timeout)
-        go_on(&jobs);
+    else if (last > me.session) me.state = FENCED;
+    else if (ended || taken || now() - me.last_good >= me.timeout) go_on(&jobs);
 }
 
 /* One rename is the whole heartbeat (4.2). Never fails: what stands there decides. */
@@ -1022,8 +1005,8 @@ static bool read_stat(long long pid, char *state, long long *ticks) {
     Bytes line;
     bool is_own = readlink("/proc/self", link, sizeof link - 1) > 0 && strtoll(link, NULL, 10) == (long long)getpid();
     const char *at = is_own && read_file(text("/proc/%lld/stat", pid), 0, 4096, &line) ? strrchr(line.at, ')') : NULL;
-    static const char from_3_to_22[] = " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lld";
-    return at != NULL && sscanf(at + 1, from_3_to_22, state, ticks) == 2;
+#define SIX " %*s %*s %*s %*s %*s %*s"
+    return at != NULL && sscanf(at + 1, " %c" SIX SIX SIX " %lld", state, ticks) == 2; /* fields 3 and 22 */
 }
 
 static void know_self(void) {
@@ -1075,7 +1058,7 @@ static Watch *watch_of(const char *job, long long session) {
         watch->timeout = me.timeout > 30 ? me.timeout : 30;
         strcpy(watch->job, job);
     }
-    Bytes lock = watch->lock.at == NULL ? peek_lock(job, session) : (Bytes){NULL, 0};
+    Bytes lock = watch->lock.at == NULL ? peek_lock(job, session) : none;
     if (refusal(lock) != NULL) fail("%s: %s", job_path(job, session, "lock"), refusal(lock));
     if (lock.at != NULL) {
         watch->lock = (Bytes){keep(text("%.*s", (int)lock.size, lock.at)), lock.size};
@@ -1104,14 +1087,14 @@ static bool is_dead(const Watch *watch) {
     return is_zombie || (ticks >= 0 && found != ticks);
 }
 
-typedef enum { WATCHING, ALIVE, EXPIRED, VERDICT } Verdict;
+typedef enum { WATCHING, ALIVE, EXPIRED } Verdict;
 
 /* Takes in a fresh listing of an open session, asked for at `started` and complete at `ended`. */
 static Verdict observe(Watch *watch, double started, double ended, const Names *jobs) {
     long long count, other;
     int some = tally(jobs, BEAT, watch->job, watch->session, watch->token, &count);
     int taken = tally(jobs, TAKEN, watch->job, watch->session, watch->token, &other);
-    if (watch->lock.at != NULL && some == 0 && taken > 0) return VERDICT; /* reached by another: anyone may finish it */
+    if (watch->lock.at != NULL && some == 0 && taken > 0) return EXPIRED; /* found by another: anyone may finish it */
     bool slow = ended - started > watch->timeout / 6, gap = started - watch->before > watch->timeout / 3;
     bool moved = watch->before > 0 && watch->count >= 0 && count > watch->count;
     bool same = watch->before > 0 && count == watch->count && some == watch->some;
@@ -1132,7 +1115,7 @@ static bool close_if_over(Watch *watch, double started, double ended, const Name
     *verdict = observe(watch, started, ended, jobs);
     long long session = watch->session;
     bool dead = watch->lock.at != NULL && is_dead(watch);
-    if (!dead && *verdict != EXPIRED && *verdict != VERDICT) return false;
+    if (!dead && *verdict != EXPIRED) return false;
     watch->session = 0; /* whatever is there now is watched anew */
     for (size_t i = 0; i < jobs->size; i++) {
         JobFile file = job_file(jobs->at[i]);
@@ -1169,7 +1152,7 @@ static const char *fence_over(long long session) {
 
 /* The highest lock of main that can be read. */
 static Bytes main_lock(const Names *jobs) {
-    Bytes lock = {NULL, 0};
+    Bytes lock = none;
     for (long long n = highest(jobs, "main"); n > 0 && lock.at == NULL; n--)
         if (stands(jobs, "lock", "main", n)) lock = peek_lock("main", n);
     return lock;
@@ -1195,10 +1178,10 @@ static void log_line(const Buffer *line) {
     bool is_ours = fstat(file, &facts) == 0 && (long long)facts.st_size == me.logged;
     bool good = is_ours && write_all(file, content(line)) && fsync(file) == 0;
     if (!is_ours) errno = ESTALE; /* not the log that this session wrote */
-    int error = errno;
-    if (is_ours && !good && ftruncate(file, (off_t)me.logged) != 0) fprintf(stderr, "fsrun-c: %s: torn\n", path);
-    errno = error;
-    shut(file);
+    bool torn = false;
+    if (is_ours && !good) QUIETLY(torn = ftruncate(file, (off_t)me.logged) != 0);
+    QUIETLY(close(file));
+    if (torn) QUIETLY(fprintf(stderr, "fsrun-c: %s ends in a part of a line\n", path));
     if (!good) fail_at(path);
     me.logged += (long long)line->size;
     if (is_first && !sync_folder(folder_of(path))) fail_at(path);
@@ -1292,7 +1275,7 @@ static void copy_file(const char *from, const char *to) {
         if (good) keep_alive();
     }
     good = file >= 0 && end_file(file, to, good && count == 0);
-    if (source >= 0) shut(source);
+    if (source >= 0) QUIETLY(close(source));
     if (!good) fail_at(from);
 }
 
@@ -1371,11 +1354,10 @@ static bool publish(const char *temp, const char *target) {
     int ours = is_folder(temp) ? -1 : link_new(temp, target);
     if (ours < 0 && !is_folder(temp) && !refuses_links(errno)) fail_at(target);
     if (ours >= 0 || is_present(target)) return ours == 1;
-    int done = rename(temp, target), error = errno;
-    if (done == 0 || (is_present(target) && !is_present(temp))) return true;
-    errno = error;
-    if (error != EEXIST && error != ENOTEMPTY && error != ENOTDIR && error != EISDIR) fail_at(target);
-    return false;
+    bool happened = rename(temp, target) == 0;
+    if (!happened) QUIETLY(happened = is_present(target) && !is_present(temp));
+    if (!happened && errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR && errno != EISDIR) fail_at(target);
+    return happened;
 }
 
 /* Rises with every hand-over of a process. */
@@ -1397,8 +1379,7 @@ static const char *enqueue(const char *path, const char *name, long long step) {
         Names taken = taken_names();
         if (has(&taken, name) || !must_put(meta_path(name), meta(name, &facts, &files, path)))
             name = next_use(name, &taken);
-        else if (publish(temp, IN_UNIT("queue/%s", name)))
-            break;
+        else if (publish(temp, IN_UNIT("queue/%s", name))) break;
         else
             unlink(meta_path(name)); /* it is not about the file that has this name */
     }
@@ -1463,9 +1444,7 @@ static void discard(const char *root, const char *path) {
     if (carry(root, path, target, 0)) remove_tree(below(root, "%s", target));
 }
 
-static Bytes read_meta(const char *entry) {
-    return is_present(meta_path(entry)) ? record(meta_path(entry)) : (Bytes){NULL, 0};
-}
+static Bytes read_meta(const char *entry) { return is_present(meta_path(entry)) ? record(meta_path(entry)) : none; }
 
 /* As the meta says; a step that it lacks as the name says (5.9). */
 static Facts facts_of(const char *entry) {
@@ -1593,8 +1572,7 @@ static Rule find_rule(void) {
     if (!is_present(path)) return (Rule){.keep = 1};
     Bytes found = record(path), mode = get(found, "mode");
     Rule rule = {true, is_text(mode, "max"), as_text(get(found, "tag")), get_whole(found, "keep", 1)};
-    if ((!rule.max && !is_text(mode, "min")) || rule.tag == NULL || rule.keep < 0)
-        fail("%s cannot be read", path);
+    if ((!rule.max && !is_text(mode, "min")) || rule.tag == NULL || rule.keep < 0) fail("%s cannot be read", path);
     return rule;
 }
 
@@ -1814,32 +1792,24 @@ static Queue list_waiting(void) {
     return all;
 }
 
-/* Whether this session has claimed the name from queue/ before: a second file may not get one path with it (5.2). */
-static bool was_used(const char *entry) {
-    static struct Used { struct Used *next; const char *entry; long long session; } *all;
-    for (const struct Used *used = all; used != NULL; used = used->next)
-        if (used->session == me.session && equal(used->entry, entry)) return true;
-    struct Used *used = take_room(&lasting, sizeof *used);
-    *used = (struct Used){all, keep(entry), me.session}; /* before the rename: if nobody can say that it happened */
-    all = used;
-    return false;
-}
-
-/* One rename claims (5.2); false: another was faster. */
+/* One rename claims (5.2); false: another was faster. Two files may have one name: a first outcome that stands is about
+ * an earlier one, and where this very session claimed that, the second one may not even come to the same path. */
 static bool claim_entry(const Waiting *waiting, Claim *claim) {
     const char *from = waiting_path(waiting->entry, waiting->attempt);
-    bool is_first = waiting->attempt == 1, used = is_first && was_used(waiting->entry);
+    bool is_first = waiting->attempt == 1;
     Standing standing;
-    *claim = (Claim){me.job, used ? reserve_next(waiting->entry, from) : waiting->entry, me.session, waiting->attempt};
+    *claim = (Claim){me.job, waiting->entry, me.session, waiting->attempt};
+    bool is_second = is_first && find_standing(claim->entry, 1, &standing) && is_about(&standing, claim);
+    if (is_second) claim->entry = reserve_next(waiting->entry, from);
     if (!carry(unit, from, claim_path(claim), claim->session)) return false;
-    bool is_taken = is_first && !used && find_standing(claim->entry, 1, &standing) && !is_about(&standing, claim);
-    return !is_taken || next_name(claim);
+    bool is_other = is_first && !is_second && find_standing(claim->entry, 1, &standing) && !is_about(&standing, claim);
+    return !is_other || next_name(claim);
 }
 
 /* Status of the highest session of a job (4.8), and the reason of its end or NULL. */
 static const char *status_of(const Names *jobs, const char *job, long long session, const char **reason) {
     bool ended = stands(jobs, "end", job, session);
-    Bytes end = ended ? record(job_path(job, session, "end")) : (Bytes){NULL, 0}, status = get(end, "status");
+    Bytes end = ended ? record(job_path(job, session, "end")) : none, status = get(end, "status");
     *reason = as_text(get(end, "reason"));
     const char *how = is_text(status, "finished") ? "finished" : is_text(status, "failed") ? "failed" : "crashed";
     return ended ? how : "running";
@@ -1936,14 +1906,9 @@ typedef struct {
 
 static struct { Point *at; size_t size, room; } points;
 
-typedef struct {
-    const char *entry, *job;
-    long long attempt, session, order;
-    long long group; /* of the main session that handed it over, -1: not known */
-    Bytes record;    /* none: it is not there yet, or not understood */
-    State state;
-    bool lined;      /* a log has a line of it */
-} Found;
+/* An outcome. group: of the main session that handed its entry over, -1: not known. record: none where it is not there
+ * yet, or not understood. lined: a log has a line of it. */
+typedef struct { const char *entry; long long attempt, group, order; Bytes record; Standing is; bool lined; } Found;
 
 static struct { Found *at; size_t size; } outcomes;
 
@@ -1984,7 +1949,7 @@ static long long group_of(const Names *jobs, long long session) {
 /* How many bytes of a session's log the lock of the next one counts (4.7). */
 static long long fence_of(const Names *jobs, const char *job, long long session, const char *log) {
     bool later = stands(jobs, "lock", job, session + 1);
-    Bytes fence = later ? get(peek_lock(job, session + 1), "fence") : (Bytes){NULL, 0};
+    Bytes fence = later ? get(peek_lock(job, session + 1), "fence") : none;
     return is_object(fence) ? get_whole(fence, log, 0) : LLONG_MAX;
 }
 
@@ -2057,15 +2022,13 @@ static void read_outcomes(const Names *jobs) {
     outcomes.at = take_room(&scratch, (evals.size + 1) * sizeof *outcomes.at);
     outcomes.size = 0;
     for (size_t i = 0; i < evals.size; i++) {
-        Found found = {.group = -1};
-        Standing standing;
+        Found found = {0};
         if (!outcome_name(evals.at[i], &found.entry, &found.attempt)) continue;
-        Bytes record = peek_record(IN_RUN("evals/%s", evals.at[i]));
-        if (understand(record, &standing)) {
-            long long main = get_whole(record, "main_session", 0);
-            found = (Found){found.entry, standing.job, found.attempt, standing.session, get_whole(record, "order", 0),
-                            main > 0 ? group_of(jobs, main) : -1, record, standing.state, false};
-        }
+        found.record = peek_record(IN_RUN("evals/%s", evals.at[i]));
+        if (!understand(found.record, &found.is)) found.record = none;
+        long long main = get_whole(found.record, "main_session", 0);
+        found.group = main > 0 ? group_of(jobs, main) : -1;
+        found.order = get_whole(found.record, "order", 0);
         outcomes.at[outcomes.size++] = found;
     }
     sort(outcomes.at, outcomes.size, sizeof *outcomes.at, by_attempt);
@@ -2085,10 +2048,11 @@ static void add_outcome_points(void) {
     }
     for (size_t i = 0; i < outcomes.size; i++) {
         const Found *found = &outcomes.at[i];
-        Point point = {.of = OUTCOME, .job = found->job, .session = found->session, .group = found->group, .piece = -1,
-                       .order = found->order, .attempt = found->attempt, .time = time_of(found->record)};
+        Point point = {.of = OUTCOME, .job = found->is.job, .session = found->is.session, .group = found->group,
+                       .order = found->order, .attempt = found->attempt, .time = time_of(found->record), .piece = -1};
         bool has_step = as_whole(get(found->record, "step"), &point.step);
-        if (has_step && !found->lined && found->state == DONE) add_points(get(found->record, "scores"), point, false);
+        if (!has_step || found->lined || found->is.state != DONE) continue;
+        add_points(get(found->record, "scores"), point, false);
     }
 }
 
@@ -2159,56 +2123,49 @@ static void add_series(Buffer *out, const Point *at, size_t size) {
     if (any) add(out, "]");
 }
 
-typedef struct { const char *entry, *place; int rank; } Seen; /* the highest rank counts where an entry is seen twice */
+/* What stands where: in the first of these places, where an entry is in two. */
+static const char *const places[] = {"claimed", "retry", "queue", "failed", "best"};
+typedef struct { Names of[5]; } Look;
 
-static struct { Seen *at; size_t size, room; } seen;
-
-static int by_entry(const void *a, const void *b) {
-    const Seen *x = a, *y = b;
-    int order = strcmp(x->entry, y->entry);
-    return order != 0 ? order : x->rank - y->rank;
-}
-
-static void see(const char *entry, const char *place, int rank) {
-    if (is_entry(entry)) PUSH(seen, ((Seen){entry, place, rank}));
-}
-
-static void see_folder(const char *folder, const char *place, int rank) {
-    Names names = names_in(folder);
-    for (size_t i = 0; i < names.size; i++) see(names.at[i], place, rank);
-}
-
-/* What stands where. An entry that moves may be missed by one look, so there are two; the second counts (9). */
-static void see_places(int rank) {
-    Names retry = names_in(IN_UNIT("retry"));
+static Look look_at_places(void) {
+    Look look = {.of[2] = names_in(IN_UNIT("queue"))};
+    Names retry = names_in(IN_UNIT("retry")), names;
     long long attempt;
-    see_folder(IN_UNIT("queue"), "queue", rank + 3);
-    for (size_t i = 0; i < retry.size; i++)
-        if (as_count(retry.at[i], &attempt)) see_folder(IN_UNIT("retry/%s", retry.at[i]), "retry", rank + 4);
+    for (size_t i = 0; i < retry.size; i++) {
+        names = as_count(retry.at[i], &attempt) ? names_in(IN_UNIT("retry/%s", retry.at[i])) : (Names){0};
+        for (size_t j = 0; j < names.size; j++) PUSH(look.of[1], names.at[j]);
+    }
     Claims claims = list_claims();
-    for (size_t i = 0; i < claims.size; i++) see(claims.at[i].entry, "claimed", rank + 5);
-    see_folder(IN_UNIT("failed"), "failed", rank + 2);
-    see_folder(IN_RUN("best"), "best", rank + 1);
+    for (size_t i = 0; i < claims.size; i++) PUSH(look.of[0], claims.at[i].entry);
+    look.of[3] = names_in(IN_UNIT("failed"));
+    look.of[4] = names_in(IN_RUN("best"));
+    for (size_t i = 0; i < 2; i++) sort(look.of[i].at, look.of[i].size, sizeof(char *), by_name);
+    return look;
 }
 
-static void add_entries(Buffer *out) {
-    Names metas = names_in(IN_UNIT("meta"));
+/* An entry that moves may be missed by one look, so there are two; the second counts (9). */
+static void add_entries(Buffer *out, const Look looks[2]) {
+    Names all = {0}, metas = names_in(IN_UNIT("meta"));
     const char *comma = "";
     size_t next = 0;
     for (size_t i = 0; i < metas.size; i++)
-        if (ends_with(metas.at[i], ".json")) see(without(metas.at[i], 5), NULL, 0);
-    for (size_t i = 0; i < outcomes.size; i++) see(outcomes.at[i].entry, NULL, 0);
-    sort(seen.at, seen.size, sizeof *seen.at, by_entry);
-    for (size_t i = 0; i < seen.size; i++) {
-        const char *entry = seen.at[i].entry, *place = seen.at[i].place;
-        if (i + 1 < seen.size && equal(entry, seen.at[i + 1].entry)) continue;
+        if (ends_with(metas.at[i], ".json")) PUSH(all, without(metas.at[i], 5));
+    for (size_t i = 0; i < outcomes.size; i++) PUSH(all, outcomes.at[i].entry);
+    for (size_t i = 0; i < 10; i++)
+        for (size_t j = 0; j < looks[i / 5].of[i % 5].size; j++) PUSH(all, looks[i / 5].of[i % 5].at[j]);
+    sort(all.at, all.size, sizeof *all.at, by_name);
+    for (size_t i = 0; i < all.size; i++) {
+        const char *entry = all.at[i], *place = NULL;
+        if (!is_entry(entry) || (i > 0 && equal(entry, all.at[i - 1]))) continue;
+        for (size_t j = 0; j < 10; j++)
+            if (has(&looks[j / 5].of[4 - j % 5], entry)) place = places[4 - j % 5];
         add(out, "%s", comma);
         add_text(out, bytes(entry));
         add(out, ":{\"place\":%s,\"outcomes\":{", place != NULL ? text("\"%s\"", place) : "null");
         for (comma = ""; next < outcomes.size && equal(outcomes.at[next].entry, entry); next++) {
             const Found *found = &outcomes.at[next];
             if (found->record.at == NULL) continue;
-            add(out, "%s\"%lld\":\"%s\"", comma, found->attempt, state_names[found->state]);
+            add(out, "%s\"%lld\":\"%s\"", comma, found->attempt, state_names[found->is.state]);
             comma = ",";
         }
         add(out, "}}");
@@ -2232,11 +2189,12 @@ static bool read_run(Buffer *out) {
         add_pair(&of_jobs, "reason", reason);
         add(&of_jobs, "}");
     }
-    points.size = seen.size = 0;
+    Look looks[2];
+    points.size = 0;
     Names logs = names_in(IN_RUN("scalars"));
     for (size_t i = 0; i < logs.size; i++) read_log(&jobs, logs.at[i], &skipped);
     unit = find_unit(main_lock(&jobs));
-    if (unit != NULL) see_places(0);
+    if (unit != NULL) looks[0] = look_at_places();
     read_outcomes(&jobs); /* after the logs, since an outcome stands before its line is logged (8.4) */
     add_outcome_points();
     sort(points.at, points.size, sizeof *points.at, by_counting);
@@ -2246,8 +2204,8 @@ static bool read_run(Buffer *out) {
         for (end = i; end < points.size && compare(points.at[end].tag, points.at[i].tag) == 0; end++) continue;
         add_series(&of_points, &points.at[i], end - i);
     }
-    if (unit != NULL) see_places(5);
-    if (unit != NULL) add_entries(&entries);
+    if (unit != NULL) looks[1] = look_at_places();
+    if (unit != NULL) add_entries(&entries, looks);
     add(out, "{\"writable\":%s,\"jobs\":{%s},", writable ? "true" : "false", content(&of_jobs).at);
     add(out, "\"points\":{%s},\"skipped\":{%s},", content(&of_points).at, content(&skipped).at);
     if (unit == NULL) add(out, "\"entries\":null,\"finished\":null}\n"); /* unreachable is never empty (2) */
@@ -2298,8 +2256,8 @@ static const Watch *succeed(void) {
         if (!list(IN_RUN("jobs"), &jobs)) fail_at(IN_RUN("jobs"));
         double ended = now();
         long long last = highest(&jobs, me.job);
+        me.session = last + 1; /* in the names of temporaries */
         if (last == 0 || is_closed(&jobs, me.job, last)) {
-            me.session = last + 1; /* in the names of temporaries */
             int ours = open_session(last + 1, last > 0 ? fence_over(last) : "null", false);
             if (ours < 0) fail_at(IN_RUN("jobs"));
             if (ours == 1) return NULL;
