@@ -69,9 +69,9 @@ def to_json(value: Any, *, decoded: bool = False) -> str:
     from fsrun.core import codec
 
     try:
-        data = orjson.dumps(value, option=orjson.OPT_INDENT_2) if decoded else codec.encode_record(value)
+        data = orjson.dumps(value, option=orjson.OPT_INDENT_2) if decoded else codec.encode_shown(value, indented=True)
     except orjson.JSONEncodeError:  # a file name that is no UTF-8
-        data = codec.encode_record(value)
+        data = codec.encode_shown(value, indented=True)
     return _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found.group()):04x}", data.decode())
 
 

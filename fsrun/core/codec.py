@@ -17,11 +17,14 @@ MAX_RECORD = 64 << 20
 MAX_DEPTH = 100
 """Objects and arrays in one another, the outermost among them; what nests deeper is no JSON (protocol.md 8.2)."""
 
-_MAX_WRITTEN = 2 * MAX_DEPTH
-"""Levels that are written: what is shown holds records that were read, and orjson refuses some more than these."""
-_TOO_DEEP = f"nested deeper than {_MAX_WRITTEN} levels"
+_MAX_SHOWN = 2 * MAX_DEPTH
+"""Levels of what is shown: it holds records that were read, and orjson refuses some more than these."""
 
 WORDS: dict[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class TooLongError(ValueError):
+    """A record would be longer than any reader takes."""
 
 
 def to_word(value: float) -> float | str:
@@ -33,7 +36,7 @@ def to_word(value: float) -> float | str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _plain(value: object, depth: int = 0) -> object:
+def _plain(value: object, limit: int, depth: int = 0) -> object:
     if isinstance(value, float):
         return to_word(value)
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
@@ -43,23 +46,35 @@ def _plain(value: object, depth: int = 0) -> object:
             return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
-    if depth == _MAX_WRITTEN and isinstance(value, Mapping | list | tuple):
-        return _TOO_DEEP
+    if depth == limit and isinstance(value, Mapping | list | tuple):
+        return f"nested deeper than {limit} levels"
     if isinstance(value, Mapping):
-        return {_plain(str(k)): _plain(v, depth + 1) for k, v in value.items()}
+        return {_plain(str(k), limit): _plain(v, limit, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v, depth + 1) for v in value]
+        return [_plain(v, limit, depth + 1) for v in value]
     return value
 
 
 def encode_record(record: Mapping[str, object]) -> bytes:
-    """Return a record's bytes: indented for people, one newline at the end. Integers past 64 bits become floats."""
-    return orjson.dumps(_plain(record), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    """Return a record's bytes: indented for people, one newline at the end. Integers past 64 bits become floats.
+
+    What nests deeper than a reader takes is cut there. Raises ``TooLongError`` for what is longer than one takes.
+    """
+    data = orjson.dumps(_plain(record, MAX_DEPTH), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    if len(data) > MAX_RECORD:
+        raise TooLongError(f"a record has at most {MAX_RECORD >> 20} MiB, this one would have {len(data) >> 20}")
+    return data
 
 
 def encode_line(record: Mapping[str, object]) -> bytes:
-    """Return the bytes of one index line: no inner newline, one at the end."""
-    return orjson.dumps(_plain(record), option=orjson.OPT_APPEND_NEWLINE)
+    """Return the bytes of one index line: no inner newline, one at the end; cut where it nests too deep."""
+    return orjson.dumps(_plain(record, MAX_DEPTH), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def encode_shown(value: object, *, indented: bool = False) -> bytes:
+    """Return the JSON of what is shown and never read back as a record: records in others, of any length."""
+    option = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if indented else 0)
+    return orjson.dumps(_plain(value, _MAX_SHOWN), option=option)
 
 
 def decode_record(data: bytes) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from fsrun.core.codec import TooLongError
 from fsrun.core.config import encode_config
 from fsrun.core.errors import HeldError, UsageError
 from fsrun.core.queue import Claim
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from fsrun.run.samples import Samples
 
 _TRACEBACK_BYTES = 20_000
+_REASON = 20_000
+"""Characters of a reason at most."""
 _LEAVING = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
@@ -152,7 +155,7 @@ class Entry:
 
     def skip(self, reason: str) -> bool:
         """Leave it out for good, with a reason that is recorded. Returns and raises as ``done``."""
-        return self._settle(OutcomeState.SKIPPED, {"reason": str(reason)})
+        return self._settle(OutcomeState.SKIPPED, {"reason": str(reason)[:_REASON]})
 
     def fail(
         self, reason: str, error: BaseException | Mapping[str, Any] | None = None, *, samples: object = None
@@ -161,16 +164,16 @@ class Entry:
 
         ``samples``: as for ``done``, to see what went wrong.
         """
-        fields: dict[str, Any] = {"reason": str(reason)}
+        fields: dict[str, Any] = {"reason": str(reason)[:_REASON]}
         if isinstance(error, BaseException):
             fields["error"] = describe(error)
         elif error is not None:
-            fields["error"] = dict(error)
+            fields["error"] = encode_config(error)
         return self._settle(OutcomeState.FAILED, fields, samples=samples)
 
     def give_back(self, reason: str = "returned") -> bool:
         """Return it to the queue; the attempt does not count. Returns and raises as ``done``."""
-        return self._settle(OutcomeState.RETURNED, {"reason": str(reason)})
+        return self._settle(OutcomeState.RETURNED, {"reason": str(reason)[:_REASON]})
 
     def _settle(
         self, state: OutcomeState, fields: Mapping[str, Any], *, samples: object = None, report: bool = False
@@ -179,7 +182,13 @@ class Entry:
             raise UsageError(f"{self.name}: attempt {self.attempt} has its outcome already")
         encoded = None if samples is None else self._encode(samples)
         try:
-            return self._settler.settle(self, state, fields, samples=encoded, report=report)
+            try:
+                return self._settler.settle(self, state, fields, samples=encoded, report=report)
+            except TooLongError as error:
+                reason = f"its outcome {state.value!r} cannot be kept: {error}"
+                self._settler.warn(f"{self.name} counts as failed (attempt {self.attempt}): {reason}")
+                self._settler.settle(self, OutcomeState.FAILED, {"reason": reason}, samples=encoded)
+                return False
         except OSError:
             self.broken = True
             raise

@@ -24,7 +24,7 @@ def encode(value: Any) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
     except orjson.JSONEncodeError:
         # An integer of more than 64 bits, or a name that is no UTF-8.
-        return codec.encode_line(value)
+        return codec.encode_shown(value)
 
 
 def answer(

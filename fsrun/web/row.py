@@ -122,7 +122,7 @@ def flat(config: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(value: object) -> object:
     if value is None or isinstance(value, bool | int | float):
         return value
-    return cut(value if isinstance(value, str) else codec.encode_line({"": value}).decode()[4:-2])
+    return cut(value if isinstance(value, str) else codec.encode_shown({"": value}).decode()[4:-2])
 
 
 def _job(job: Mapping[str, Any]) -> dict[str, Any]:

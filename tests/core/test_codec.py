@@ -1,6 +1,7 @@
 """Bytes of records: whole or not yet, words for what JSON lacks."""
 
 import math
+from collections.abc import Callable
 
 import orjson
 import pytest
@@ -77,11 +78,38 @@ def test_what_nests_deeper_than_is_safe_is_no_json() -> None:
     assert codec.loads(b'"' + b"[" * 200 + b'"') == "[" * 200
 
 
-def test_what_is_written_again_of_a_deep_value_ends_in_words() -> None:
+@pytest.mark.parametrize("levels", [1, 98, 99, 100, 101, 120, 200, 1000])
+@pytest.mark.parametrize("encode", [codec.encode_record, codec.encode_line])
+def test_whatever_is_encoded_is_decoded(encode: Callable[[dict[str, object]], bytes], levels: int) -> None:
     deep: object = 1
+    for level in range(levels):
+        deep = [deep] if level % 2 else {"b": deep}
+    record = codec.decode_record(encode({"a": deep}))
+    assert record is not None
+    assert record == {"a": deep} or levels >= codec.MAX_DEPTH
+    assert (b"nested deeper than 100 levels" in encode({"a": deep})) == (levels >= codec.MAX_DEPTH)
+
+
+def test_what_is_shown_may_hold_a_record_of_every_depth_that_is_read() -> None:
+    deep: object = 1
+    for _ in range(codec.MAX_DEPTH):
+        deep = [deep]
+    for shown in (codec.encode_shown({"rows": [deep]}), codec.encode_shown({"rows": [deep]}, indented=True)):
+        assert orjson.loads(shown) == {"rows": [deep]}
     for _ in range(1000):
         deep = [deep]
-    assert b"nested deeper than" in codec.encode_record({"a": deep})
+    assert b"nested deeper than" in codec.encode_shown(deep)
+
+
+def test_what_would_be_longer_than_any_record_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = len(codec.encode_record({"a": "x" * 100}))
+    monkeypatch.setattr(codec, "MAX_RECORD", longest)
+    assert codec.decode_record(codec.encode_record({"a": "x" * 100})) is not None
+    with pytest.raises(codec.TooLongError, match="at most"):
+        codec.encode_record({"a": "x" * 101})
+
+
+def test_numbers_at_the_end_of_the_floats_are_read_back() -> None:
     assert codec.decode_record(codec.encode_record({"a": 1e308, "b": 10**308})) == {"a": 1e308, "b": 1e308}
 
 

@@ -374,6 +374,44 @@ def test_skip_and_fail_are_outcomes_with_their_reason(run: Run) -> None:
     assert states(run.path, "step_3.pt") == ["failed", "done"]
 
 
+def test_an_error_that_nests_deeper_than_readers_take_is_an_outcome_that_counts(run: Run) -> None:
+    run.hand_over(1)
+    run.finish()
+    error: dict[str, Any] = {"key": "value"}
+    for _ in range(120):
+        error = {"cause": error}
+    for entry in run.evaluate()[1]:
+        with entry:
+            entry.fail("engine died", error)
+    assert states(run.path, "step_1.pt") == ["failed"] * 3
+    assert where(run.path) == {"failed": ["step_1.pt"]}
+
+
+def test_an_outcome_longer_than_any_record_is_a_failed_attempt_that_says_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codec, "MAX_RECORD", 1 << 20)
+    run.hand_over(1)
+    run.finish()
+    counted = []
+    context, evaluation = run.evaluate()
+    for entry in evaluation:
+        with entry:
+            if entry.attempt == 1:
+                details = {f"detail {i}": "x" * 2000 for i in range(1000)}
+                counted.append(entry.done({"acc": 1}, details, samples=[{"prompt": "a", "answer": "b"}]))
+            else:
+                counted.append(entry.fail("y" * (2 << 20)))
+    assert counted == [False, True, True]
+    assert states(run.path, "step_1.pt") == ["failed"] * 3
+    found = outcomes(run.path)
+    assert "'done' cannot be kept: a record has at most 1 MiB" in str(found["step_1.pt", 1].reason)
+    assert found["step_1.pt", 1].samples is not None
+    assert (run.path / "evals/step_1.pt.1.samples.parquet").exists()
+    assert str(found["step_1.pt", 2].reason).startswith("yyy")
+    assert any("counts as failed" in warning for warning in context.warnings)
+
+
 def test_a_block_without_an_outcome_is_a_failed_attempt_and_so_is_a_loop_without_one(run: Run) -> None:
     run.hand_over(1)
     _, evaluation = run.evaluate()
