@@ -1,7 +1,7 @@
 """The daemon beside the page: ``fsrun daemon ROOT`` as a child that ends with this process, however that ends.
 
-Does: starts it, says where another one has the root already, starts it again where it died, ends it. Leaves to others:
-what it does (``fsrun.daemon``), how the two are tied (``adapters.tether``).
+Does: starts it, starts it again where it died, ends it; where another one has the root already, says so, and starts its
+own once that one has gone. Leaves to others: what it does (``fsrun.daemon``), how the two are tied (``adapters.tether``).
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ RESTARTS = 3
 """How often one that dies is started again."""
 _HELD = 3
 _PAUSE = 1.0
+_LOOK = 5.0
+"""Seconds between two looks at a daemon of somebody else."""
+_LONGEST = 600.0
+"""Seconds at most until the next try, where a daemon has the root that does not say so here."""
 _GRACE = 10.0
 
 
@@ -64,11 +68,8 @@ class Companion:
         self._thread.join(_GRACE)
 
     def _keep(self) -> None:
-        there = daemon_of(self._root)
-        if there is not None:
-            self._say(f"a daemon runs on this host already (process {there['pid']}); the page goes on with that one")
-            return
-        for left in range(RESTARTS, -1, -1):
+        left, pause = RESTARTS, _LOOK
+        while self._await_other():
             try:
                 process = self._start()
             except OSError as error:
@@ -78,12 +79,30 @@ class Companion:
                 return
             status = process.wait()
             self._let_go()
-            if self._over.is_set() or status == _HELD:  # of which it has said itself that another one has the root
+            if self._over.is_set():
                 return
+            if status == _HELD:  # of which it has said itself that another one has the root
+                if self._over.wait(pause):
+                    return
+                pause = min(2 * pause, _LONGEST)
+                continue
+            pause = _LOOK
             again = "is started again" if left else f"is not started again; start it by: fsrun daemon {self._root}"
             self._say(f"the daemon ended with {child.ending(status)} and {again}")
-            if self._over.wait(_PAUSE):
+            if not left or self._over.wait(_PAUSE):
                 return
+            left -= 1
+
+    def _await_other(self) -> bool:
+        """Wait while a daemon of somebody else has the root; False where all is over by then."""
+        there = daemon_of(self._root)
+        if there is not None:
+            self._say(f"a daemon runs on this host already (process {there['pid']}); the page goes on with that one")
+            while daemon_of(self._root) is not None:
+                if self._over.wait(_LOOK):
+                    return False
+            self._say("the daemon that ran on this host has ended; one is started beside the page")
+        return not self._over.is_set()
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         """The process, or None where all is over by now."""

@@ -8,9 +8,11 @@ Leaves to others: the rules (``run.points``), reading whole runs (``run.load``),
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +52,12 @@ def identity_of(fs: FileSystem, run_path: str) -> Identity:
     return origin_of(fs, run_path, names), frozenset(name for name in names if name.endswith(".lock"))
 
 
+def described(session: int, points: Iterable[tuple[int, float]]) -> dict[str, Any]:
+    """Where a session begins, from the step and time of its first points; a time that is not known is None."""
+    steps, times = zip(*points, strict=True)
+    return {"session": session, "step": min(steps), "time": min((t for t in times if math.isfinite(t)), default=None)}
+
+
 class Held:
     """Some tags of a run, or all (None). Not for several threads at once: take ``busy``."""
 
@@ -84,6 +92,15 @@ class Held:
         """Earliest time of main's points, else of any; seconds since 1970."""
         firsts = [(line.job != MAIN, line.first) for line in self.lines.values() if line.first is not None]
         return min(firsts)[1] if firsts else None
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Where the sessions of main after its first begin: ``session``, ``step``, ``time``."""
+        found: dict[int, list[tuple[int, float]]] = {}
+        for line in self.lines.values():
+            if line.jobs == [MAIN]:
+                for session, place in line.starts:
+                    found.setdefault(session, []).append((int(line.steps[place]), float(line.times[place])))
+        return [described(session, found[session]) for session in sorted(found) if session > 1]
 
     def lag_of(self, key: str) -> int | None:
         """How far main was ahead as the outcome itself says; None where it does not. An outcome is opened once."""

@@ -33,6 +33,8 @@ class Line:
         """Key of the outcome of each point; None where no point is one of an outcome."""
         self.job = ""
         """That logged the last point."""
+        self.starts: list[tuple[int, int]] = []
+        """Session and place of the first point of each session; none where several jobs log it, or outcomes."""
         self._count = 0
         self._columns: tuple[Array, Array, Array] = (np.empty(0, np.int64), np.empty(0), np.empty(0))
         self._owner: tuple[str, int] | None = None
@@ -80,6 +82,7 @@ class Line:
         self._columns = np.array(step), np.array(time), np.array(value)
         self.first = _least(self.times)
         self._later = []
+        self.starts = _starts(kept["session"]) if plain and len(self.jobs) == 1 else []
         self._owner = (runs.jobs[-1], runs.sessions[-1]) if plain and len(self.jobs) == 1 else None
         if self._owner is not None and len(runs) == 1 and kept.num_rows == rows.num_rows:
             self._rows = None
@@ -152,6 +155,15 @@ def _larger(column: Array, room: int) -> Array:
     larger = np.empty(room, column.dtype)
     larger[: len(column)] = column
     return larger
+
+
+def _starts(column: pa.ChunkedArray) -> list[tuple[int, int]]:
+    """Each session and where its points begin."""
+    sessions = np.asarray(column)
+    if not len(sessions):
+        return []
+    places = [0, *(np.flatnonzero(sessions[1:] != sessions[:-1]) + 1).tolist()]
+    return [(int(sessions[place]), place) for place in places]
 
 
 def _least(times: Array) -> float | None:

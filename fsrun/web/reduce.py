@@ -8,7 +8,8 @@ apart. Means are given beside it, for smoothing: points that were chosen for sta
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,6 +48,8 @@ class Reduced:
     specials: int = 0
     """How many there are; ``special`` names some."""
     means: Means | None = None
+    breaks: list[float] = field(default_factory=list)
+    """Where the line is interrupted although no number is missing."""
 
 
 def word(value: float) -> float | str:
@@ -63,8 +66,26 @@ def in_range(x: Array, start: float | None, stop: float | None) -> tuple[int, in
     return first, max(first, last)
 
 
-def reduce(x: Array, y: Array, points: int) -> Reduced:
-    """At most about ``points`` points of a series. ``x``: finite and never falling; rising where it is of integers."""
+def reduce(x: Array, y: Array, points: int, breaks: Sequence[int] = ()) -> Reduced:
+    """At most about ``points`` points of a series. ``x``: finite and never falling; rising where it is of integers.
+
+    ``breaks``: places to which no line leads from the place before, as after a night in which nothing ran.
+    """
+    found = _reduce(x, y, points, breaks)
+    middles = np.unique([(float(x[at - 1]) + float(x[at])) / 2 for at in breaks if x[at - 1] < x[at]])
+    if not len(middles):
+        return found
+    at = np.searchsorted(found.x, middles)
+    parts = np.insert(found.x.astype(np.float64), at, middles), np.insert(found.y, at, np.nan)
+    means = found.means
+    if means is not None:
+        inner = np.searchsorted(means.x, middles)
+        means = Means(*(np.insert(a, inner, b) for a, b in ((means.x, middles), (means.y, np.nan), (means.n, 0))))
+    picked = np.insert(found.picked, at, -1)
+    return replace(found, x=parts[0], y=parts[1], picked=picked, means=means, breaks=middles.tolist())
+
+
+def _reduce(x: Array, y: Array, points: int, breaks: Sequence[int]) -> Reduced:
     count = len(x)
     finite = np.isfinite(y)
     plain = bool(finite.all())
@@ -80,7 +101,7 @@ def reduce(x: Array, y: Array, points: int) -> Reduced:
     chosen = places
     if len(places) > points:
         chosen = places[_m4(x if plain else x[places], y if plain else y[places], max(LEAST, points // 4 * 4))]
-    means = _means(x, y, places, max(LEAST, points // 2)) if len(places) else None
+    means = _means(x, y, places, max(LEAST, points // 2), breaks) if len(places) else None
     if plain:
         return Reduced(x[chosen], y[chosen], chosen, count, True, means=means)
     picked, drawn_x, drawn_y = _with_gaps(x, y, chosen, odd, points)
@@ -134,7 +155,7 @@ def _with_gaps(x: Array, y: Array, chosen: Array, odd: Array, points: int) -> tu
     return picked[order], x[places][order], values[order]
 
 
-def _means(x: Array, y: Array, places: Array, bins: int) -> Means:
+def _means(x: Array, y: Array, places: Array, bins: int, breaks: Sequence[int]) -> Means:
     """Averages of the points at ``places``; where more is missing than one of them is wide, the line is interrupted.
 
     Where the last ones are missing, it ends with the last place of all: that is where the series is without a number.
@@ -143,10 +164,12 @@ def _means(x: Array, y: Array, places: Array, bins: int) -> Means:
     bins = min(bins, count)
     end = x[-1:] if len(y) - 1 - places[-1] > 0 else x[:0]
     gaps = np.empty(0, np.int64)
+    apart = np.searchsorted(places, np.asarray(breaks, np.int64))
+    apart = apart[apart < count]
     if count < len(y):
         x, y = x[places], y[places]
         gaps = np.flatnonzero(np.diff(places) > max(1, count // bins)) + 1
-    starts = np.unique(np.concatenate((np.linspace(0, count, bins + 1).astype(np.int64)[:-1], gaps)))
+    starts = np.unique(np.concatenate((np.linspace(0, count, bins + 1).astype(np.int64)[:-1], gaps, apart)))
     n = np.diff(np.append(starts, count))
     if _is_even(x):
         mean_x = x[starts] + (n - 1) / 2

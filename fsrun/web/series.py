@@ -64,11 +64,11 @@ class Series:
         if self._is_large(run_path):
             tally = self._fresh(("tally", run_path, None), lambda: Tally(self._fs, run_path))
             with tally.busy:
-                return {"tags": tally.describe(), "start": tally.start, "cursor": str(tally.version)}
+                return _listed(tally, tally.describe())
         held = self._fresh(("run", run_path, None), lambda: Held(self._fs, run_path))
         with held.busy:
             tags = [held.lines[tag].describe() for tag in sorted(held.lines)]
-            return {"tags": tags, "start": held.start, "cursor": str(held.version)}
+            return _listed(held, tags)
 
     def series(self, run_path: str, query: Query) -> dict[str, Any]:
         """The object of ``/api/runs/RUN/series``: ``tag`` (repeatable), ``x``, ``from``, ``to``, ``points``."""
@@ -105,7 +105,9 @@ class Series:
         for figure in figures:
             x, y, _ = _rising(figure.times - (start if view.axis == "relative" else 0.0), figure.values)
             reduced, _ = view.cut(x, y)
-            found.append({"tag": figure.name, "job": figure.job, "host": figure.host, "eval": False} | _plain(reduced))
+            one = {"tag": figure.name, "job": figure.job, "host": figure.host, "eval": False} | _plain(reduced)
+            # No sample says NaN: it stands between two sessions.
+            found.append(one | {"special": [], "specials": 0, "breaks": reduced.x[np.isnan(reduced.y)].tolist()})
         return {"series": found, "start": start, "cursor": cursor}
 
     def _is_large(self, run_path: str) -> bool:
@@ -187,20 +189,26 @@ class _View:
         self.stop = query.number("to")
         self.points = query.integer("points", POINTS, least=LEAST, most=MOST) or POINTS
 
-    def cut(self, x: Array, y: Array) -> tuple[Reduced, int]:
+    def cut(self, x: Array, y: Array, breaks: Iterable[int] = ()) -> tuple[Reduced, int]:
         """The reduced part, and the place of its first point in the whole."""
         first, last = in_range(x, self.start, self.stop)
-        return reduce(x[first:last], y[first:last], self.points), first
+        inner = [at - first for at in breaks if first < at < last]
+        return reduce(x[first:last], y[first:last], self.points, inner), first
 
 
-_Columns = tuple[Array, Array, Array, list[str | None] | None]
+def _listed(kept: Held | Tally, tags: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"tags": tags, "start": kept.start, "sessions": kept.sessions(), "cursor": str(kept.version)}
+
+
+_Columns = tuple[Array, Array, Array, list[str | None] | None, list[int]]
+"""Steps, times, values, outcomes; where a session follows on another one."""
 _Late = tuple[tuple[Array, Array], Callable[[str], int | None]]
 """When main was at which step, and what an outcome itself says."""
 
 
 def _seen(line: Line) -> tuple[dict[str, Any], _Columns]:
     facts = {"job": line.job, "jobs": line.jobs, "version": line.version}
-    return facts, (line.steps, line.times, line.values, line.entries)
+    return facts, (line.steps, line.times, line.values, line.entries, [place for _, place in line.starts[1:]])
 
 
 def _rising(x: Array, y: Array) -> tuple[Array, Array, Array | None]:
@@ -221,13 +229,13 @@ def _scalar(
     start: float | None,
     late: _Late,
 ) -> dict[str, Any]:
-    steps, times, values, entries = columns
+    steps, times, values, entries, breaks = columns
     places: Array | None = None
     if view.axis == "step":
-        x, y = steps, values
+        x, y, breaks = steps, values, []
     else:
         x, y, places = _rising(times - (start or 0.0), values)
-    reduced, first = view.cut(x, y)
+    reduced, first = view.cut(x, y, breaks if places is None else [])
     one = {"tag": tag, **facts, "eval": entries is not None} | _plain(reduced)
     if entries is not None:
         at = [int(place) + first if place >= 0 else -1 for place in reduced.picked]
@@ -266,6 +274,7 @@ def _plain(reduced: Reduced) -> dict[str, Any]:
         "reduced": reduced.reduced,
         "special": [{"x": x, "value": value} for x, value in reduced.special],
         "specials": reduced.specials,
+        "breaks": reduced.breaks,
     }
     if reduced.means is not None:
         one["means"] = {"x": reduced.means.x, "y": reduced.means.y, "n": reduced.means.n}

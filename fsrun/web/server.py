@@ -6,20 +6,26 @@ others: what is served (``app``), the daemon beside it (``companion``).
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from fsrun.core.errors import HeldError, UsageError
+from fsrun.web.connections import Connections, Told, raise_limit
 
 LOCAL = "localhost"
 _BOTH = ("127.0.0.1", "::1")
 _BACKLOG = 256
+_AT_ONCE = 32
+"""Connections that are taken before the next one is looked at: no more than are spare beside the limit of them."""
 _TRIES = 20
 """Of a port that is free on one address of localhost and is to be free on the other one too."""
 _GRACE = 2
@@ -106,19 +112,24 @@ def address_of(host: str, port: int, token: str | None) -> str:
 
 
 class Server(uvicorn.Server):
-    """Serves until a signal comes; ``began`` is called when the first request can be made."""
+    """Serves until a signal comes; ``began`` is called when the first request can be made.
 
-    def __init__(self, app: ASGIApp, began: Callable[[], None]) -> None:
+    ``connections``: by default as many as the process has descriptors for, of which it takes all that it may have.
+    """
+
+    def __init__(self, app: ASGIApp, began: Callable[[], None], connections: Connections | None = None) -> None:
         config = uvicorn.Config(
             app,
-            log_level="warning",
+            # A warning is of requests that are none: whoever can connect could fill the log.
+            log_level="error",
             access_log=False,
             server_header=False,
             date_header=False,
             # The address in the answer's log and in redirections is what the socket says, whatever a header claims.
             proxy_headers=False,
             lifespan="on",
-            http="h11",
+            http=cast(type[asyncio.Protocol], connections or Connections(raise_limit())),
+            backlog=_AT_ONCE,
             ws="none",
             h11_max_incomplete_event_size=_HEADER,
             timeout_graceful_shutdown=_GRACE,
@@ -128,6 +139,10 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
+        asyncio.get_running_loop().set_exception_handler(Told(lambda line: print(f"fsrun: {line}", file=sys.stderr)))
         await super().startup(sockets)
+        for one in sockets or ():
+            # The system keeps more of them waiting than are taken at once.
+            one.listen(_BACKLOG)
         if self.started:
             self._began()

@@ -11,7 +11,8 @@ from typing import Any
 import fsrun
 from fsrun.core.timing import STATUS_INTERVAL
 from fsrun.daemon.status import running
-from fsrun.disk.fs import FileSystem, LocalFileSystem
+from fsrun.disk.fs import FileSystem
+from fsrun.disk.inside import InsideFileSystem
 from fsrun.disk.locks import runtime_folder
 from fsrun.run.inspect import inspect_logs, inspect_now
 from fsrun.web.board import Board
@@ -30,7 +31,7 @@ class Site:
 
     def __init__(self, root: str, fs: FileSystem | None = None) -> None:
         self.root = root
-        self.fs = fs or LocalFileSystem()
+        self.fs = fs or InsideFileSystem(root)
         self.catalog = Catalog(self.fs, root)
         self.series = Series(self.fs)
         self.content = Content(self.fs)

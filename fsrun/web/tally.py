@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from fsrun.core import layout
+from fsrun.core.ids import MAIN
 from fsrun.core.scalars import read_sessions, sources
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.logs import LogReader
 from fsrun.run.load import Loader, list_folder
 from fsrun.run.points import in_order, runs_of
-from fsrun.web.held import Identity, identity_of
+from fsrun.web.held import Identity, described, identity_of
 from fsrun.web.reduce import word
 
 
@@ -47,6 +48,8 @@ class Tally:
         self._known: Identity | None = None
         self._logs: dict[str, LogReader] = {}
         self._counts: dict[str, _Count] = {}
+        self._sessions: dict[int, list[tuple[int, float]]] = {}
+        """Of main, after its first: the lowest step of each, and the earliest time."""
 
     @property
     def size(self) -> int:
@@ -59,13 +62,26 @@ class Tally:
         names = list_folder(loader.fs, loader.path(layout.JOBS))
         known = identity_of(loader.fs, loader.run_dir)
         if known != self._known:
-            self._known, self._logs, self._counts = known, {}, {}
+            self._known, self._logs, self._counts, self._sessions = known, {}, {}, {}
         sessions = read_sessions(loader.locks(names))
         for source in sources(list_folder(loader.fs, loader.path(layout.SCALARS))):
             log = self._logs.setdefault(source.path, LogReader(source.job, source.session))
             for data in loader.pieces(source, sessions, log.position):
                 for table in log.feed(data):
                     self._count(source.job, table)
+                    if source.job == MAIN and source.session > 1 and table.num_rows:
+                        self._begin(source.session, table)
+
+    def _begin(self, session: int, table: Any) -> None:
+        times = table["time"].drop_null()
+        first = float(np.asarray(times).min()) if len(times) else float("nan")
+        both = [*self._sessions.get(session, []), (int(np.asarray(table["step"]).min()), first)]
+        known = [time for _, time in both if np.isfinite(time)]
+        self._sessions[session] = [(min(step for step, _ in both), min(known, default=float("nan")))]
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """As ``Held`` says it."""
+        return [described(session, points) for session, points in sorted(self._sessions.items())]
 
     def _count(self, job: str, table: Any) -> None:
         table = in_order(table.unify_dictionaries())

@@ -71,6 +71,9 @@ def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory
         build.run(root, name).session(
             "main", 1, *(build.line(n, loss="NaN" if n >= nan else 2.0) for n in range(count))
         )
+    resumed = build.run(root, "resumed")
+    resumed.session("main", 1, *(build.line(n, loss=1.0 + n) for n in range(50)), ended="crashed")
+    resumed.session("main", 2, *(build.line(n, loss=1.0 + n, time=build.TIME + 9000 + n) for n in range(40, 90)))
     for at in range(5):
         build.run(root, f"{PREFIX}{at}").session("main", 1, build.lines(range(100), "loss", scale=at))
     for at, rate in enumerate((0.1, 0.1, 0.5)):
@@ -248,6 +251,31 @@ def test_runs_beside_each_other_are_told_apart_and_hidden_one_by_one(site: Viewe
     page.picture("compare-hidden")
     page.page.get_by_label(f"Show {names[4]} in the charts").click()
     page.until(f"() => ({LINES})().length === 4")
+
+
+def test_a_resume_is_marked_and_its_downtime_is_no_line(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/run/speech/resumed/charts")
+    box = box_of(page, "loss")
+    mark = page.sees(".chart-session", "session 2")
+    assert mark.get_attribute("title") == "Session 2 began here, with step 40"
+    assert mark.bounding_box()["x"] - box["x"] == pytest.approx(40 / 89 * box["width"], abs=8)
+    page.picture("chart-resumed")
+    page.page.get_by_label("Axis below").select_option("relative")
+    page.until("() => parseFloat(document.querySelector('.chart-session')?.style.left) > 200")
+    inked = """() => {
+      const canvas = document.querySelector('.chart canvas');
+      const over = document.querySelector('.u-over');
+      const [at, box] = [over.parentElement, over].map((one) => one.getBoundingClientRect());
+      const part = [box.left - at.left + box.width / 2 - 3, box.top - at.top, 6, box.height];
+      const {data} = canvas.getContext('2d').getImageData(...part.map((one) => one * devicePixelRatio));
+      for (let i = 0; i < data.length; i += 4)
+        if (data[i + 3] > 200 && data[i + 2] > data[i] + 80) return true;
+      return false;
+    }"""
+    page.picture("chart-resumed-time")
+    assert not page.page.evaluate(inked)
+    hover(page, "loss", 0.5)
+    page.until("() => document.querySelector('.chart-value').textContent === ''")
 
 
 def test_a_drawing_that_was_replaced_before_it_was_done_is_no_error(site: Viewer, visit: Callable[..., Page]) -> None:

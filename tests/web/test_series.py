@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,25 @@ def test_another_run_in_the_place_of_one_is_read_anew(root: Path, run: RunFolder
     assert held_points(held) == {"loss": [(0, 0.1), (1, 0.2), (2, 0.3)]}
     tally.refresh()
     assert [(one["count"], one["last"]) for one in tally.describe()] == [(3, 0.3)]
+
+
+@pytest.mark.parametrize("whole", [1 << 20, 0])
+def test_where_a_session_goes_on_is_told_and_its_downtime_is_no_line(root: Path, whole: int) -> None:
+    run = build.run(root)
+    run.session("main", 1, *(build.line(step, loss=1.0) for step in range(50)), ended="crashed")
+    run.session("main", 2, *(build.line(step, loss=1.0, time=build.TIME + 9000 + step) for step in range(40, 90)))
+    series = Series(LocalFileSystem(), whole=whole)
+    assert series.tags(str(run))["sessions"] == [{"session": 2, "step": 40, "time": build.TIME + 9040}]
+    (by_step,) = ask(series, run, ("tag", "loss"))
+    assert (by_step["breaks"], len(by_step["x"])) == ([], 90)
+    for points in ("1000", "16"):
+        (one,) = ask(series, run, ("tag", "loss"), ("x", "relative"), ("points", points))
+        middle = (39 + 9040) / 2
+        assert one["breaks"] == [middle]
+        assert one["special"] == []
+        assert [x for x, y in zip(one["x"], one["y"], strict=True) if math.isnan(y)] == [middle]
+        for x in one.get("means", {"x": []})["x"]:
+            assert x <= 39 or x >= 9040 or x == middle
 
 
 @pytest.mark.parametrize("lined", [True, False])

@@ -8,6 +8,7 @@ import { SPANS, clocks, place, short } from "./axis.js";
 import { isolated } from "./lines.js";
 import { nearest } from "./maths.js";
 import { ground } from "./palette.js";
+import { drawSessions, labelSessions } from "./resumed.js";
 import { watchTouch } from "./touch.js";
 
 const HEIGHT = 210;
@@ -17,7 +18,7 @@ const MARK = 5;
 const MOST_LEGEND = 60;
 
 /**
- * `host`: what charts on one page share: {uPlot, sync, axis(), range(), extent(), zoom(range), changed(chart)}, and
+ * `host`: what charts on one page share: {uPlot, sync, axis(), range(), extent(), zoom(range), sessions?()}, and
  * `actions`, the buttons: [{name, text, title, run(chart)}]. `format(value)`: a value as text.
  */
 export class Chart {
@@ -179,6 +180,9 @@ export class Chart {
   _marks(plot, paint) {
     const { ctx, bbox } = plot;
     const scale = window.devicePixelRatio || 1;
+    const sessions = this.host.sessions?.() ?? [];
+    drawSessions(plot, sessions, paint);
+    labelSessions(plot, sessions);
     ctx.save();
     ctx.font = `${10 * scale}px ${paint.font}`;
     ctx.textAlign = "center";

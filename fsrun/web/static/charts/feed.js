@@ -12,11 +12,13 @@ export class Feed {
     this.key = key;
     this.tags = new Map();
     this.start = null;
+    this.sessions = [];
     this.known = false;
     this.stop = poll(async ({ signal }) => {
       try {
         const answer = await get(about(key, "/tags"), { signal });
         this.start = answer.start ?? null;
+        this.sessions = answer.sessions ?? [];
         const first = !this.known;
         this.known = true;
         if (first || answer.cursor !== this.cursor) {

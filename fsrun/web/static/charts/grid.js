@@ -3,7 +3,7 @@
 // Leaves to others: what is asked when (feed.js, here only for what is seen), one chart (chart.js), its lines (lines.js).
 
 import { h, replace, setText } from "../dom.js";
-import { plural } from "../format.js";
+import { count, plural } from "../format.js";
 import { bind } from "../keys.js";
 import { setParams } from "../route.js";
 import { Bar } from "./bar.js";
@@ -93,6 +93,23 @@ class Grid {
   /** From where to where the axis goes; `log`: from the first place that a logarithm has. */
   extent(log) {
     return this._extent && log ? [this._positive, this._extent[1]] : this._extent;
+  }
+
+  /** Where runs were resumed: `[{x, name, title, colour}]`. */
+  sessions() {
+    const axis = this.axis();
+    const shown = this.feeds?.filter((feed) => !this.hidden.has(feed.key)) ?? [];
+    return shown.flatMap((feed) =>
+      feed.sessions.map(({ session, step, time }) => {
+        const whose = this.runs.length > 1 ? ` of ${this._name(feed.key)}` : "";
+        return {
+          x: axis === "step" ? step : axis === "time" ? time : time === null ? null : time - (feed.start ?? 0),
+          name: `session ${session}`,
+          title: `Session ${session}${whose} began here, with step ${count(step)}`,
+          colour: this.runs.length > 1 ? colour(this._rank(feed.key, this.runs.indexOf(feed.key))) : null,
+        };
+      }),
+    ).filter(({ x }) => x !== null).sort((a, b) => a.x - b.x);
   }
 
   /** Show a part of the axis in all charts, with its details; null: all. */

@@ -45,7 +45,7 @@ function grouped(parts, look) {
   return [...groups.values()].flatMap((members) => {
     const [{ group, tag, order, rank }] = members;
     const series = members.map(({ series: one }) => {
-      const base = one.means ?? one;
+      const base = rested(one.means ?? one, one.breaks ?? []);
       return one.eval || !(look.smoothing > 0) ? base : smooth(base, look.smoothing);
     });
     const found = spread(series);
@@ -61,6 +61,13 @@ function grouped(parts, look) {
       line(found.mean, { width: 1.75, legend: true }),
     ];
   });
+}
+
+/** A series whose gaps between sessions are undefined: nothing is missing there. */
+function rested(series, breaks) {
+  if (!breaks.length) return series;
+  const at = new Set(breaks);
+  return { ...series, y: series.y.map((value, i) => (value === null && at.has(series.x[i]) ? undefined : value)) };
 }
 
 /** Places of points with no neighbour to draw a line to. */

@@ -25,7 +25,8 @@ export function smooth({ x, y, n }, weight) {
 
 /**
  * Mean and deviation of several series at the same places: `{x, mean, low, high, count, missing}`. `count`: how many are
- * in the mean there; `missing`: how many go on there without a number. What has ended, or not begun, is in neither.
+ * in the mean there; `missing`: how many go on there without a number (null in `y`). What has ended, not begun, or rests
+ * (undefined) is in neither.
  */
 export function spread(series, places = 400) {
   const lines = series.filter(({ x }) => x.length);
@@ -40,7 +41,7 @@ export function spread(series, places = 400) {
       while (at[i] + 1 < x.length && x[at[i] + 1] <= place) at[i] += 1;
       const value = between(x, y, at[i], place);
       if (value === null) missing += 1;
-      else values.push(value);
+      else if (value !== undefined) values.push(value);
     });
     const mean = values.length ? values.reduce((a, b) => a + b, 0) / values.length : null;
     const off = values.length > 1 ? Math.sqrt(values.reduce((a, b) => a + (b - mean) ** 2, 0) / (values.length - 1)) : 0;
@@ -62,8 +63,9 @@ function common(lists, places) {
 }
 
 function between(x, y, i, place) {
-  if (i + 1 >= x.length || place <= x[i]) return y[i] ?? null;
-  if (!Number.isFinite(y[i]) || !Number.isFinite(y[i + 1])) return null;
+  if (i + 1 >= x.length || place <= x[i]) return y[i];
+  if (y[i] === undefined || y[i + 1] === undefined) return undefined;
+  if (y[i] === null || y[i + 1] === null) return null;
   const share = (place - x[i]) / (x[i + 1] - x[i]);
   return y[i] + share * (y[i + 1] - y[i]);
 }

@@ -10,7 +10,8 @@ export function csv(series, axis) {
   const rows = [["run", "tag", axis, "value"]];
   for (const { run, tag, series: one } of series) {
     const odd = new Map((one.special ?? []).map(({ x, value }) => [x, value]));
-    one.x.forEach((x, i) => rows.push([run, tag, x, one.y[i] ?? odd.get(x) ?? "NaN"]));
+    const breaks = new Set(one.breaks);
+    one.x.forEach((x, i) => breaks.has(x) || rows.push([run, tag, x, one.y[i] ?? odd.get(x) ?? "NaN"]));
   }
   return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
