@@ -15,6 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "conformance"))
 
 import python_client
+import reading
 from python_client import Driver
 
 from fsrun.core import order, scalars, versions
@@ -100,6 +101,19 @@ def never_beats() -> None:
 @fault
 def reads_past_a_fence() -> None:
     replace(scalars.Sessions, "limit", lambda self, source: None)
+
+
+@fault
+def tidies_while_it_reads() -> None:
+    read_run = reading.read_run
+
+    def tidy(folder: str) -> dict[str, Any]:
+        found = read_run(folder)
+        for beat in Path(folder, "jobs").glob("*.beat.*"):
+            beat.unlink()
+        return found
+
+    replace(reading, "read_run", tidy)
 
 
 @fault

@@ -48,6 +48,7 @@ def test_the_client_of_the_library_passes() -> None:
         ("closes-too-early", "drive:take-over-expired", "although T is 3 s", "4.4"),
         ("never-beats", "drive:beats-alone", "the beat stood still", "4.2"),
         ("reads-past-a-fence", "read:valid/zombie_past_the_fence", "points.", None),
+        ("tidies-while-it-reads", "read:valid/just_opened", "read has changed the run folder", "8.1"),
         ("writes-when-fenced", "drive:zombie", "after it was taken over", "4.6"),
         ("replaces-an-outcome", "drive:outcome-stands", "expected 'moved retry'", "5.3"),
         ("keeps-a-link", "drive:linked", "best/ holds", "5.6"),
@@ -79,6 +80,14 @@ def test_what_is_expected_to_fail_has_to_fail(tmp_path: Path) -> None:
     done = run("--client", broken, "--expected", str(listed), *only("drive:held"))
     assert "expected failure  drive:held" in done.stdout, done.stdout
     assert done.returncode == 0
+
+
+def test_a_list_that_names_no_check_is_an_error(tmp_path: Path) -> None:
+    listed = tmp_path / "list"
+    listed.write_text("drive:no-such-check it was renamed\n")
+    done = run("--client", CLIENT, "--expected", str(listed), *only("drive:beat"))
+    assert done.returncode == 2
+    assert "drive:no-such-check" in done.stderr
 
 
 def test_the_list_beside_the_client_is_used(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 import fsrun
 from fsrun.core import layout
-from fsrun.core.ids import is_entry
+from fsrun.core.ids import is_entry, split_entry
 from fsrun.disk import identity
+from fsrun.disk.fs import LocalFileSystem
 from fsrun.run.check import apply_fixes, check_run
+from fsrun.run.listing import record_at
 from tests.fuzz.damage import Damage, befall, copy_of, files_of, make_run
 from tests.fuzz.garbage import examples
 from tests.support import build
@@ -69,6 +71,22 @@ def reading(run: Path) -> tuple[dict[tuple[str, str, int], float], dict[str, int
     return {(row["job"], row["tag"], row["step"]): row["value"] for row in rows}, places
 
 
+def base_of(name: str) -> tuple[str, str]:
+    base, _, suffix = split_entry(name)
+    return base, suffix
+
+
+def ended(run: Path) -> set[str]:
+    """Entries with an outcome ``done`` or ``skipped``."""
+    found = set()
+    for name in os.listdir(run / layout.EVALS) if (run / layout.EVALS).is_dir() else ():
+        key = layout.parse_outcome_name(name)
+        record = record_at(LocalFileSystem(), str(run / layout.EVALS / name)) if key else {}
+        if key and record.get("state") in ("done", "skipped"):
+            found.add(key[0])
+    return found
+
+
 def repair(run: Path) -> int:
     """All that can be repaired, as the command does it; says how much was done."""
     done = 0
@@ -91,13 +109,15 @@ def plain(values: dict[Any, float]) -> dict[Any, str]:
 
 def require_nothing_lost(run: Path, said: list[str]) -> None:
     points, places = reading(run)
+    # Where evaluations ended, the entry may go: a better one replaced it, or the run keeps none.
+    evaluated = ended(run)
     repair(run)
     after_points, after_places = reading(run)
     lost = plain(points).items() - plain(after_points).items()
     assert not lost, (said, lost)
-    kept = {f"{name.rpartition('.')[0]}" for name in files_of(run / "evals")} if (run / "evals").is_dir() else set()
-    # Best entries that a better one replaces, and what an outcome done says of a run without a rule, may go.
-    gone = {name for name in places if name not in after_places and not any(k.startswith(name) for k in kept)}
+    # One whose outcome cannot be read any more goes on under the next use of its name (protocol.md 5.3).
+    known = {(base_of(name), size) for name, size in after_places.items()}
+    gone = {name for name, size in places.items() if (base_of(name), size) not in known} - evaluated
     assert not gone, (said, gone)
     before = {name: _content(run / name) for name in files_of(run)}
     assert repair(run) == 0, said
@@ -139,8 +159,10 @@ def test_a_repair_of_a_damaged_run_loses_nothing_and_twice_is_once(
 ) -> None:
     spill = root / "spills" / "big.main.3.00000003token.s0.jsonl"
     content = spill.read_bytes() if spill.exists() else b""
-    with copy_of(killed, root) as run:
-        said = befall(run, what)
-        require_nothing_lost(run, said)
-    if content:
-        spill.write_bytes(content)
+    try:
+        with copy_of(killed, root) as run:
+            said = befall(run, what)
+            require_nothing_lost(run, said)
+    finally:
+        if content:
+            spill.write_bytes(content)

@@ -72,7 +72,7 @@ def reading_checks(folder: Path) -> Iterator[Check]:
             expected = vector.expected
             run = vector.copy(stage.place)
             stage.unfit = True
-            differences = vectors.differences(expected["reading"], read(stage.words, run, stage.environ))
+            differences = vectors.differences(expected["reading"], read(stage.words, run, stage.environ, alone=True))
             expect(not differences, "; ".join(differences[:6]), ", ".join(expected.get("rules", ())), vector.folder)
 
         yield Check(f"read:{vector.name}", str(vector.expected.get("about", "")), run)
@@ -151,7 +151,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks that were asked for."""
     args = parse(sys.argv[1:] if argv is None else argv)
-    checks = [*reading_checks(args.vectors), *CHECKS.values()]
+    checks = every = [*reading_checks(args.vectors), *CHECKS.values()]
     if args.only:
         checks = [c for c in checks if any(fnmatchcase(c.name, pattern) for pattern in args.only)]
     if args.list:
@@ -163,13 +163,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     began = time.monotonic()
     words = shlex.split(args.client)
+    unknown = expected_failures(words, args.expected).keys() - {check.name for check in every}
+    if unknown:
+        print(f"the list of expected failures names no check: {' '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
     results = perform_all(args, checks, words)
     bad = [result for result in results if not result.good]
     if args.json:
         print(json.dumps({"client": args.client, "results": [asdict(r) | {"good": r.good} for r in results]}))
     else:
         failed = f", {len(bad)} not as expected: {' '.join(sorted(r.check for r in bad))}" if bad else ""
-        print(f"{len(results)} checks in {time.monotonic() - began:.0f} s{failed}")
+        print(f"{len(results)} checks in {time.monotonic() - began:.0f} s, seed {args.seed}{failed}")
     return 1 if bad else 0
 
 

@@ -14,6 +14,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
+MARK = "CONFORMANCE_PLACE"
+"""The variable by which a process is known for one of a scenario: its folder."""
+
 LIMIT = 90.0
 """Seconds in which every command has its answer, on a busy machine too; ``open`` may take some T more."""
 
@@ -57,6 +62,7 @@ class Driven:
                 start_new_session=True,
             )
         self.pid = self.process.pid
+        self._mark = environ.get(MARK)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -87,7 +93,7 @@ class Driven:
         """Return the fields of the next answer. Raises ``Failure`` where there is none."""
         found = self.next_answer(limit)
         if found is None:
-            code = self.process.wait()
+            code = self.leave()
             raise Failure(f"{self.name} ended with code {code} instead of answering; it said: {self.said()}")
         return found
 
@@ -152,15 +158,26 @@ class Driven:
 
     def clear(self) -> None:
         """End what is left of it, its helpers too."""
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for process in self._helpers():
+            process.kill()
         self.end_input()
         self._reader.join(5.0)
         if self.process.stdout is not None and not self._reader.is_alive():
             self.process.stdout.close()
+
+    def _helpers(self) -> list[psutil.Process]:
+        """What still runs of its group. Its own number is free by now and may be another's: the mark tells."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if os.getpgid(process.pid) == self.pid and process.environ().get(MARK) == self._mark:
+                    found.append(process)
+            except (OSError, psutil.Error):
+                continue
+        return found
 
     @property
     def name(self) -> str:

@@ -102,6 +102,7 @@ def logging(stage: Stage) -> None:
 
     rounds(stage, "main", work)
     stage.opened("main", TIMEOUT, session=ROUNDS + 1).close()
+    stage.agree()
     points = stage.read()["points"].get("a", [])
     steps = [step for step, _ in points]
     expect(len(set(steps)) == len(steps), "points are there twice", "8.3")
@@ -191,5 +192,6 @@ def evaluating(stage: Stage) -> None:
         states.setdefault(name, []).append(outcome["state"])
     odd = {name: mine for name, mine in states.items() if mine != ["lost"] * (len(mine) - 1) + ["done"]}
     expect(states.keys() == names and not odd, f"the outcomes are {odd or states}", "9, 6")
+    stage.agree()
     points = stage.read()["points"].get("acc", [])
     expect(len(points) == len(names), f"read gives {len(points)} points of {len(names)} outcomes", "5.9")

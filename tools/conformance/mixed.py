@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import folder
-import vectors
 from driven import LIMIT, Driven, expect
-from stage import PYTHON, Stage, read, scenario
+from stage import Stage, read, scenario
 
 ENTRIES = 40
 
@@ -42,15 +41,6 @@ def evaluate(stage: Stage, client: Driven, contents: dict[str, bytes]) -> None:
     expect(kept == sorted(wanted), f"best/ holds {kept}", "5.7")
 
 
-def agree(stage: Stage) -> None:
-    """The client reads what fsrun's own library reads."""
-    import sys
-
-    ours = read([sys.executable, str(PYTHON)], stage.run, stage.environ)
-    differences = vectors.differences(ours, stage.read())
-    expect(not differences, f"read differs from fsrun's: {'; '.join(differences[:5])}", "8")
-
-
 @scenario("python:evaluates-for-client")
 def python_evaluates(stage: Stage) -> None:
     """The client trains, the other side evaluates, and both read the same."""
@@ -58,7 +48,7 @@ def python_evaluates(stage: Stage) -> None:
     other = stage.other()
     other.must(["open", "eval", 30], "opened", 1)
     evaluate(stage, other, contents)
-    agree(stage)
+    stage.agree()
 
 
 @scenario("python:trains-for-client")
@@ -68,7 +58,7 @@ def python_trains(stage: Stage) -> None:
     other.must(["open", "main", 30], "opened", 1)
     evaluate_after = train(stage, other)
     evaluate(stage, stage.opened("eval"), evaluate_after)
-    agree(stage)
+    stage.agree()
 
 
 @scenario("python:contend")
@@ -136,7 +126,7 @@ def evaluators(stage: Stage) -> None:
     kept = folder.names(stage.run / "best")
     wanted = sorted(f"step_{score}.pt" for score in range(ENTRIES - 3, ENTRIES))
     expect(kept == wanted, f"best/ holds {kept}", "5.7")
-    agree(stage)
+    stage.agree()
 
 
 def _work(driven: Driven, job: str, done: list[str]) -> None:
@@ -182,4 +172,4 @@ def daemon(stage: Stage) -> None:
     expect(taken == (entry, 2), f"{taken} was taken", "5.5")
     evaluator.must(["outcome", "done", "acc", 1], "moved", "trash", rule="5.3")
     evaluator.close()
-    agree(stage)
+    stage.agree()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ from typing import Any
 
 import folder
 import invariants
-from driven import LIMIT, Driven, Failure, expect
+import vectors
+from driven import LIMIT, MARK, Driven, Failure, expect
 from hand import Hand
 
 from fsrun.core.errors import NotFoundError
@@ -82,7 +84,7 @@ class Stage:
     def environ(self) -> Mapping[str, str]:
         """The variables of what is started: nothing is written outside of the scenario's folder."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("FSRUN_")}
-        return kept | {"FSRUN_SPILL": str(self.place / "spill")}
+        return kept | {"FSRUN_SPILL": str(self.place / "spill"), MARK: str(self.place)}
 
     def opened(self, job: str = "main", timeout: float = 30, *, session: int = 1) -> Driven:
         """A client that has opened a job."""
@@ -98,6 +100,12 @@ class Stage:
     def read(self) -> dict[str, Any]:
         """What the client says of the run. Raises ``Failure``."""
         return read(self.words, self.run, self.environ)
+
+    def agree(self) -> None:
+        """The client reads what fsrun's own library reads. Raises ``Failure``."""
+        ours = read([sys.executable, str(PYTHON)], self.run, self.environ)
+        differences = vectors.differences(ours, self.read())
+        expect(not differences, f"read differs from fsrun's: {'; '.join(differences[:5])}", "8")
 
     def fsrun(self, *words: str) -> str:
         """Run a command of fsrun; returns what it printed."""
@@ -193,18 +201,21 @@ class Stage:
             driven.clear()
 
 
-def read(words: Sequence[str], run: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The object that a client's ``read`` prints. Raises ``Failure``."""
+def read(words: Sequence[str], run: Path, environ: Mapping[str, str], *, alone: bool = False) -> dict[str, Any]:
+    """The object that a client's ``read`` prints; ``alone``: nobody else is at the run. Raises ``Failure``."""
     import json
 
-    before = _still(run)
+    still = folder.tree if alone else _still
+    before = still(run)
     try:
         done = subprocess.run([*words, "read", str(run)], env=dict(environ), capture_output=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
         raise Failure(f"read was not done in {LIMIT:g} s") from None
     said = done.stderr.decode("utf-8", "replace").strip()[-600:]
     expect(done.returncode == 0, f"read ended with code {done.returncode}; it said: {said}")
-    expect(_still(run) == before, "read has changed the run folder", "", run)
+    after = still(run)
+    changed = sorted(name for name in before | after if before.get(name, 0) != after.get(name, 0))
+    expect(not changed, f"read has changed the run folder: {changed[:5]}", "8.1", run)
     try:
         value = json.loads(done.stdout)
     except ValueError as error:
@@ -215,7 +226,8 @@ def read(words: Sequence[str], run: Path, environ: Mapping[str, str]) -> dict[st
 
 
 def _still(run: Path) -> dict[str, bytes | str | None]:
-    """What stands in a run, but for what the holders of its jobs change by themselves: beats and views."""
+    """What stands in a run, but for what holders change by themselves: views, and the numbers of beats."""
     found = folder.tree(run)
     views = {name for name in found if name == "run.json" or (name.startswith("jobs/") and name.endswith(".json"))}
-    return {name: content for name, content in found.items() if name not in views and ".beat." not in name}
+    kept = {name: content for name, content in found.items() if name not in views}
+    return {re.sub(r"(\.beat)\.[0-9]+$", r"\1", name): content for name, content in kept.items()}
