@@ -454,3 +454,28 @@ class TestProgress:
         assert "1/4" in out
         assert "a line of its own" in out
         assert ("eval/acc 0.5 at step 30" in out) == (width == 120)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_way_to_the_page_works_when_pasted(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    checkout = Path(fsrun_package.__file__).parents[1]
+    monkeypatch.setattr(sys, "argv", [str(checkout / ".venv/bin/fsrun"), "demo"])
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(report.importlib.util, "find_spec", lambda name: there or None)
+    monkeypatch.chdir(checkout)
+    output = io.StringIO()
+    report.print_places(Console(file=output, width=200), at_best_nothing(), "runs")
+    wanted = ".venv/bin/fsrun up runs" if there else "sh tools/setup web; .venv/bin/fsrun up runs"
+    assert output.getvalue().splitlines()[-1] == f"In a browser, with charts: {wanted}"
+
+
+def at_best_nothing() -> Any:
+    """Evidence of a run that has no best checkpoint."""
+
+    class Nothing:
+        path = "runs/digits/one"
+
+        def best(self) -> None:
+            return None
+
+    return Nothing()

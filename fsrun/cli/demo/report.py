@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import fsrun
 from fsrun.cli.demo.claims import Checked, Evidence
 from fsrun.cli.demo.plan import BEST, TEST_IMAGES, TRAIN_IMAGES, Plan
 from fsrun.core import layout
@@ -146,7 +148,17 @@ def print_places(console: Console, evidence: Evidence, root: str | None) -> None
     for command, what in commands:
         line = f"  {command:<{widest}}  # {what}"
         console.print(line if len(line) <= console.width else f"  # {what}\n  {command}")
-    console.print(f"In a browser, with charts: {_fsrun()} up{below} (needs the extra web)")
+    console.print(f"In a browser, with charts: {'; '.join((*_web(), f'{_fsrun()} up{below}'))}")
+
+
+def _web() -> tuple[str, ...]:
+    """What brings in that which the page needs, where it is missing."""
+    if all(importlib.util.find_spec(name) for name in ("starlette", "uvicorn")):
+        return ()
+    setup = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(fsrun.__file__))), "tools", "setup")
+    if os.path.isfile(setup):
+        return (f"sh {shlex.quote(_short(setup))} web",)
+    return (f"{shlex.quote(sys.executable)} -m pip install 'fsrun[web]'",)
 
 
 def _fsrun() -> str:
