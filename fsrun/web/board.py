@@ -128,7 +128,8 @@ class Board:
         since = (meta.handed_over or None) if meta is not None else None
         given_back = False
         if attempt > 1:
-            before = next((o for o in reversed(evals) if o["entry"] == entry and o["attempt"] == attempt - 1), {})
+            which = (entry, attempt - 1)
+            before: dict[str, Any] = next((o for o in reversed(evals) if (o["entry"], o["attempt"]) == which), {})
             since = before.get("ended") or since
             given_back = before.get("state") == "returned"
         facts = facts_of(entry, meta)

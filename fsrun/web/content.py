@@ -55,7 +55,12 @@ class Content:
         names = names_in(self._fs, f"{run_path}/{layout.FILES}")
         sessions = sorted(number for number in (layout.parse_console_name(name, job) for name in names) if number)
         session = query.integer("session", sessions[-1] if sessions else None, least=1, most=10**9)
-        facts = {"job": job, "session": session, "sessions": sessions[-_NAMES:], "jobs": _with_console(names)}
+        facts: dict[str, Any] = {
+            "job": job,
+            "session": session,
+            "sessions": sessions[-_NAMES:],
+            "jobs": _with_console(names),
+        }
         ends = names_in(self._fs, f"{run_path}/{layout.JOBS}")
         facts["failure"] = self._failure(run_path, job, session, ends)
         if session is None:
@@ -76,7 +81,7 @@ class Content:
         finally:
             os.close(descriptor)
 
-    def _failure(self, run_path: str, job: str, session: int | None, names: Sequence[str]) -> dict[str, Any] | None:
+    def _failure(self, run_path: str, job: str, session: int | None, names: list[str]) -> dict[str, Any] | None:
         number = session if session is not None else read_chains(names).get(job, (0, False))[0]
         if layout.end_name(job, number) not in names:
             return None
