@@ -69,10 +69,7 @@ function words(s,  cut, piece, m, j, w) { # what stands between two texts, by pi
     piece = substr(s, 1, cut); gsub(/[][{}:,]/, " & ", piece); m = split(piece, w, /[ \t\r\n]+/)
     for (j = 1; j <= m && !BAD; j++) {
       if (w[j] ~ NUMBER) token("n", w[j])
-      else if (w[j] ~ /^[][{}:,]$/) {
-        DEPTH += (w[j] ~ /[[{]/) - (w[j] ~ /[]}]/); token(w[j] "")
-        if (DEPTH > 100) BAD = 1
-      }
+      else if (w[j] ~ /^[][{}:,]$/) { token(w[j] ""); if ((DEPTH += (w[j] ~ /[[{]/) - (w[j] ~ /[]}]/)) > 100) BAD = 1 }
       else if (w[j] ~ /^(true|false)$/ || BARE && w[j] ~ WORD) token(w[j] ~ WORD ? "w" : "b", w[j])
       else if (w[j] == "null") token("z")
       else if (w[j] != "") BAD = 1
@@ -114,9 +111,8 @@ function parse(s) { # whether it is one JSON value
 }
 function find(key, id) { id = id ? id : 1; return (id, key) in NODE ? NODE[id, key] : 0 } # 0, which is nothing
 function whole(id,  v) { # a whole number of 64 bits as digits, or ""
-  v = V[id]
   if (K[id] != "n") return ""
-  if (v ~ /[.eE]/) { v += 0; v = v == int(v) && v > -TWO63 && v < TWO63 ? sprintf("%.0f", v) : "" }
+  v = V[id]; if (v ~ /[.eE]/) { v += 0; v = v == int(v) && v > -TWO63 && v < TWO63 ? sprintf("%.0f", v) : "" }
   if (v == "-0") v = "0"
   return v != "" && !less("9223372036854775807", v) && !less(v, "-9223372036854775808") ? v : ""
 }
@@ -860,7 +856,7 @@ take() { # one look
 claimants_facts() { # what neither the meta nor the name tells, the claimant states, main's last step too (5.9)
   now_ns; look main; e_order=$ns e_main=${e_main:-$top}
   [ -n "$e_step" ] || e_step=$(stream log "scalars/main.$top.jsonl" | awk "$JSON$FILES"'
-    EVENT == "line" { last = $0 }
+    EVENT == "line" { last = $0; BARE = 1 }
     END { if (parse(last)) print whole(find("step")) }')
 }
 over() { # whether an evaluator may end (5.8)
@@ -895,7 +891,7 @@ outcome() { # STATE [REASON | TAG VALUE...]
   case $? in 1) ce=; answer error 'the claim is gone'; return ;; 2) answer error 'it cannot be written'; return ;; esac
   bring
   if [ -n "$ours" ] && [ "$stands" = done ]; then # 5.9: after it stands, and by none but the one whose outcome it is
-    [ -z "$scores" ] || ! is_step "$o_step" ||
+    [ -z "$scores" ] || ! is_step "$o_step" || # nobody knows its step
       append "{\"step\":$o_step,\"time\":$o_time$scores,\"entry\":$(js "$ce.$ck")}"
     prune
   fi
