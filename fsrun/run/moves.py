@@ -22,7 +22,7 @@ from fsrun.core.states import OutcomeState
 from fsrun.core.timing import Timing
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
-from fsrun.disk.store import Store
+from fsrun.disk.store import NO_LINKS, Store
 from fsrun.run import fingerprint
 from fsrun.run.places import claims, look, read_meta, read_outcome, reserve
 
@@ -175,11 +175,18 @@ class Moves:
             return None
         for _ in range(_READ_TRIES):
             with suppress(FileNotFoundError):
+                size = self.runs.fs.stat(path).size
+                if size > codec.MAX_RECORD and self._ends(path, size):
+                    return self._understand(b"", path)
                 data = self.runs.fs.read(path, 0, codec.MAX_RECORD + 1)
-                if data.endswith(b"\n"):
+                if data.endswith(b"\n") and len(data) <= codec.MAX_RECORD:
                     return self._understand(data, path)
             self.clock.sleep(self.session.timing.timeout / _READ_TRIES)
         return None
+
+    def _ends(self, path: str, size: int) -> bool:
+        """Whether a file of that size ends in a newline: it is whole, however long it is."""
+        return size > 0 and self.runs.fs.read(path, size - 1, 1) == b"\n"
 
     def _understand(self, data: bytes, path: str) -> Standing:
         """What a whole outcome says; one that cannot be understood stands too, and is never replaced."""
@@ -196,10 +203,26 @@ class Moves:
         temp = self.runs.temp(layout.EVALS)
         with suppress(FileNotFoundError):
             self.runs.fs.rename(self.runs.path(layout.EVALS, name), temp)
-            data = self.runs.fs.read(temp)
-            if data.endswith(b"\n"):
+            if self._ends(temp, self.runs.fs.stat(temp).size):
                 # Another had taken the half one aside before, and put this: no whole record is taken away.
-                self.runs.put_if_absent(layout.EVALS, name, data)
+                self._put_back(temp, name)
+
+    def _put_back(self, temp: str, name: str) -> None:
+        """Give a whole outcome its name again unless another has it by now; never read, since it may be of any size."""
+        fs, target = self.runs.fs, self.runs.path(layout.EVALS, name)
+        with suppress(FileExistsError):
+            try:
+                fs.link(temp, target)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                opened = fs.open(temp)
+                try:
+                    fs.copy(opened, target)
+                finally:
+                    os.close(opened)
+            fs.unlink(temp)
+        fs.sync_folder(self.runs.path(layout.EVALS))
 
     def _keep(self, claim: Claim) -> bool:
         target = f"{layout.BEST}/{claim.entry}"

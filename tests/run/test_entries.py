@@ -984,6 +984,63 @@ def test_an_outcome_that_nobody_understands_stays_and_its_checkpoint_gets_the_ne
     assert "step_1.pt.1.json" in caplog.text
 
 
+def test_an_outcome_longer_than_a_record_is_whole_and_stands(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_RECORD", 1 << 16)
+    run.hand_over(1)
+    run.finish()
+    file = run.path / "evals" / "step_1.pt.1.json"
+    content = b'{"state": "done", "notes": "' + b"x" * (1 << 17) + b'"}\n'
+    file.write_bytes(content)
+    context = evaluator(run.path)
+    clock = FakeClock()
+    _, evaluation = run.evaluate(context, clock=clock)
+    assert next(evaluation).name == "step_1~2.pt"
+    assert sum(clock.slept) < context.session.timing.timeout
+    assert file.read_bytes() == content
+    assert [path.name for path in (run.path / "evals").iterdir()] == [file.name]
+
+
+class Bounded(FaultFS):
+    """Nobody reads an outcome without saying how much of it."""
+
+    def read(self, path: str, start: int = 0, limit: int | None = None) -> bytes:
+        assert limit is not None or "/evals/" not in path
+        return super().read(path, start, limit)
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("end_of_it", [b"", b"\n"])
+def test_an_outcome_of_any_size_that_comes_whole_when_it_is_taken_aside_is_put_back_unread(
+    run: Run, monkeypatch: pytest.MonkeyPatch, links: bool, end_of_it: bytes
+) -> None:
+    monkeypatch.setattr(codec, "MAX_RECORD", 1 << 16)
+    run.hand_over(1)
+    run.finish()
+    file = run.path / "evals" / "step_1.pt.1.json"
+    file.write_bytes(b'{"entry": "st')
+    fs = Bounded()
+    if not links:
+        fs.fail("link", match="/evals/", error=errno.EPERM, times=1 << 30)
+
+    def another_comes(_: object) -> None:
+        with file.open("wb") as opened:
+            opened.truncate(1 << 24)
+            opened.seek(0, os.SEEK_END)
+            opened.write(end_of_it)
+
+    fs.on("rename", match="evals/step_1.pt.1.json", before=another_comes)
+    _, evaluation = run.evaluate(evaluator(run.path, fs))
+    entry = next(evaluation)
+    with entry:
+        entry.done({"acc": 1})
+    if end_of_it:
+        assert entry.name == "step_1~2.pt"
+        assert file.stat().st_size == (1 << 24) + 1
+    else:
+        assert entry.name == "step_1.pt"
+        assert states(run.path, "step_1.pt") == ["done"]
+
+
 # What the trainer does to its own file afterwards
 
 
