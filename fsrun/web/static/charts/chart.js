@@ -217,7 +217,7 @@ export class Chart {
 
   _paintLegend() {
     const shown = this.lines.filter((line) => line.legend);
-    const text = JSON.stringify(shown.map((line) => [line.label, line.colour, line.dash, this._hidden.has(line.label)]));
+    const text = JSON.stringify(shown.map((line) => [line.label, line.colour, line.dash, line.plain, this._hidden.has(line.label)]));
     if (text === this._legendText) {
       this._items.forEach((item, at) => (item.line = shown[at]));
       this._value(this.plot);
@@ -233,7 +233,8 @@ export class Chart {
         h("span", { class: ["chart-swatch", line.points && "is-point", line.dash?.length && "is-dashed"], style: { "--swatch": line.colour } }),
         h("span", { class: "chart-label cut" }, cut(line.label)),
       );
-      return { line, value, element: h("li", { class: hidden && "is-off" }, button, value) };
+      const plain = line.plain && h("span", { class: "chart-plain", title: "Evaluations are drawn as they were logged: they are few, and each stands for itself" }, "not smoothed");
+      return { line, value, element: h("li", { class: hidden && "is-off" }, button, plain, value) };
     });
     const more = shown.length - this._items.length;
     replace(this.legend, this._items.map((item) => item.element), more > 0 && h("li", { class: "faint" }, `and ${more} more`));

@@ -10,7 +10,8 @@ const DASHES = [[], [6, 4], [2, 3], [8, 3, 2, 3]];
 /**
  * The lines of a chart. `parts`: `[{run, name, at, tag, order, group, rank, series}]`, `at` the number of the run, `order` that of
  * the tag in the chart and `rank` that of the group. `look`: {smoothing, logX, logY, many, grouped}. Each line: {label, colour, x, y, width, dash,
- * points, legend, part, band, told}. `told`, of a mean: how many of its runs are in it at each place.
+ * points, legend, part, band, told}. `told`, of a mean: how many of its runs are in it at each place. `plain`:
+ * it is as it was logged, though others are smoothed.
  */
 export function linesOf(parts, look) {
   const shown = parts.filter((part) => part.series);
@@ -27,7 +28,7 @@ function single(part, look) {
     part,
   };
   const raw = positive({ x: series.x, y: series.y }, look.logX, look.logY);
-  if (series.eval) return [{ ...base, ...raw, width: 1.25, points: true, legend: true }];
+  if (series.eval) return [{ ...base, ...raw, width: 1.25, points: true, legend: true, plain: look.smoothing > 0 }];
   if (!(look.smoothing > 0)) return [{ ...base, ...raw, width: 1.25, legend: true }];
   const soft = positive(smooth(series.means ?? series, look.smoothing), look.logX, look.logY);
   return [
@@ -58,7 +59,7 @@ function grouped(parts, look) {
     return [
       line(found.high, { ...edge, band: faint(stroke, BAND) }),
       line(found.low, edge),
-      line(found.mean, { width: 1.75, legend: true }),
+      line(found.mean, { width: 1.75, legend: true, plain: look.smoothing > 0 && members.every((one) => one.series.eval) }),
     ];
   });
 }

@@ -11,7 +11,10 @@ export function csv(series, axis) {
   for (const { run, tag, series: one } of series) {
     const odd = new Map((one.special ?? []).map(({ x, value }) => [x, value]));
     const breaks = new Set(one.breaks);
-    one.x.forEach((x, i) => breaks.has(x) || rows.push([run, tag, x, one.y[i] ?? odd.get(x) ?? "NaN"]));
+    one.x.forEach((x, i) => {
+      const value = one.y[i] ?? null;
+      if (value !== null || !breaks.has(x)) rows.push([run, tag, x, value ?? odd.get(x) ?? "NaN"]);
+    });
   }
   return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
