@@ -7,6 +7,12 @@ const AXES = ["step", "time", "relative"];
 const STEPS = [0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999];
 const WAIT = 150;
 
+function weightOf(value) {
+  const weight = Number(value);
+  if (!(weight > 0)) return 0;
+  return STEPS.reduce((best, one) => (Math.abs(one - weight) < Math.abs(best - weight) ? one : best));
+}
+
 /** `many`: of several runs. `settings`: names by which they can be grouped. `changed(name)`: something was chosen. */
 export class Bar {
   constructor(many, settings, params, changed) {
@@ -15,14 +21,15 @@ export class Bar {
     this.look = {
       filter: params.get("tag") ?? "",
       axis: AXES.includes(axis) ? axis : "step",
-      smoothing: STEPS.includes(kept.smoothing) ? kept.smoothing : 0,
+      smoothing: weightOf(params.get("smooth") ?? kept.smoothing),
       logX: kept.logX === true,
       logY: kept.logY === true,
       together: kept.together !== false,
       group: "",
     };
     // The table of runs says by what it was grouped.
-    this._asked = `by:${(params.get("group") ?? "").replace(/^config:/, "")}`;
+    const group = params.get("group") ?? "";
+    this._asked = group === "all" ? group : `by:${group.replace(/^config:/, "")}`;
     this._changed = changed;
     this._build(many);
     this.offer(settings);
@@ -68,7 +75,7 @@ export class Bar {
       { class: "charts-bar", role: "toolbar", "aria-label": "Charts" },
       this.filter,
       h("label", { class: "charts-box" }, "x", this.axis),
-      h("label", { class: "charts-box", title: "Exponential moving average (+ and -)" }, "smooth", this.smoothing, this.weight),
+      h("label", { class: "charts-box", title: "Exponential moving average (+ and -); evaluations stay as they were logged" }, "smooth", this.smoothing, this.weight),
       box("logY", "log y", "Logarithmic axis on the left (l)"),
       box("logX", "log x", "Logarithmic axis below"),
       box("together", "train & eval together", "train/loss and eval/loss in one chart"),

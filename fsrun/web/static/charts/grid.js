@@ -45,6 +45,12 @@ export function mount(container, { runs, params = new URLSearchParams(), store =
   return Object.assign(end, { hid: () => grid?.repaint() });
 }
 
+/** The part of the axis that an address names; null: all. */
+function rangeOf(params) {
+  const [from, to] = ["from", "to"].map((name) => Number(params.get(name) ?? NaN));
+  return from < to && Number.isFinite(to - from) ? [from, to] : null;
+}
+
 class Grid {
   constructor(container, uPlot, { runs, params, store, hidden, coloured }) {
     this.uPlot = uPlot;
@@ -55,7 +61,7 @@ class Grid {
     this.store = store;
     this.charts = new Map();
     this.cache = new Map();
-    this._range = null;
+    this._range = rangeOf(params);
     this._extent = null;
     this._open = new Map();
     this._busy = new Map();
@@ -79,6 +85,7 @@ class Grid {
     const listening = [onTheme(() => this.repaint()), store?.listen?.((change) => this._told(change))];
     this._unlisten = () => listening.forEach((end) => end?.());
     this._tell();
+    this._note();
     this.feeds = runs.map((key) => new Feed(key, () => this._listed(), (feed, error) => this._failed(feed, error)));
   }
 
@@ -115,10 +122,22 @@ class Grid {
   /** Show a part of the axis in all charts, with its details; null: all. */
   zoom(range) {
     this._range = range;
-    this.zoomed.hidden = !range;
-    if (range) setText(this.zoomed, `${range.map((value) => place(Math.round(value * 1000) / 1000, this.axis())).join(" – ")}  ✕`);
+    this._note();
     this.charts.forEach((chart) => chart.follow());
     this._fetch();
+  }
+
+  /** Put into the address what is shown, so that it can be kept and sent: what the browser of another one keeps differs. */
+  _note() {
+    const { axis, smoothing, group } = this.bar.look;
+    const range = this._range;
+    this.zoomed.hidden = !range;
+    if (range) setText(this.zoomed, `${range.map((value) => place(Math.round(value * 1000) / 1000, axis)).join(" – ")}  ✕`);
+    const [from, to] = range?.map((value) => Number(value.toPrecision(13))) ?? [null, null];
+    const told = (value, usual) => (value === usual && !this._noted ? null : value);
+    setParams({ x: told(axis, "step"), smooth: told(smoothing, 0), from, to });
+    if (this._noted && this.runs.length > 1) setParams({ group: group.replace(/^by:/, "config:") });
+    this._noted = true;
   }
 
   /** Draw all anew: other colours, other groups, other runs are hidden. */
@@ -343,11 +362,11 @@ class Grid {
     } else if (name === "together") {
       this._listed();
     } else if (name === "axis") {
-      setParams({ x: this.axis() === "step" ? null : this.axis() });
       this.cache.clear();
       this._extent = null;
       this.zoom(null);
     } else {
+      this._note();
       this.repaint();
     }
   }
