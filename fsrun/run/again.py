@@ -30,14 +30,13 @@ def hand_over_again(unit: Store, runs: Store, clock: Clock, entry: str) -> str |
     After a crash: it stands in failed/ or in queue/; perhaps a name was reserved that is never used.
     """
     source = f"{layout.FAILED}/{entry}"
-    outcomes = {found[0] for name in runs.names(layout.EVALS) if (found := layout.parse_outcome_name(name))}
-    taken = {entry, *outcomes, *unit.names(layout.QUEUE)}
+    taken = places.used_names(unit, runs) | {entry}
     try:
         meta = _meta(unit, runs, entry)
     except FileNotFoundError:
         return None
     meta = replace(meta, entry=next_use(entry, taken), handed_over=rfc3339(clock.now_ns()), retry_of=entry)
-    name = places.reserve(unit, meta)
+    name = places.reserve(unit, runs, meta)
     if unit.move(source, f"{layout.QUEUE}/{name}"):
         unit.fs.sync_folder(unit.path(layout.QUEUE))
         unit.fs.sync_folder(unit.path(layout.FAILED))

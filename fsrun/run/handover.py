@@ -87,7 +87,7 @@ class HandOver:
         self._tell = warn
         self._lost = lost or warn
         self._clock = clock or SystemClock()
-        self._publication = Publication(unit, self._clock)
+        self._publication = Publication(session, unit, self._clock)
         self._wait = wait
         self._find_main = find_main
         self._reserve_last = reserve_last

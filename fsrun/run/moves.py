@@ -24,7 +24,7 @@ from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import NO_LINKS, Store
 from fsrun.run import fingerprint
-from fsrun.run.places import claims, look, read_meta, read_outcome, reserve
+from fsrun.run.places import read_meta, read_outcome, reserve, used_names
 
 T = TypeVar("T")
 Facts = Callable[[Claim, OutcomeState], Mapping[str, Any]]
@@ -295,20 +295,12 @@ class Moves:
         with suppress(OSError, ValueError):
             kind, files = fingerprint.take(self.fs, self.unit.path(path))
             is_its = meta is not None and fingerprint.compare(self.fs, self.unit.path(path), meta.files) is None
-        name = order.next_use(entry, self._used_names() | {entry})
+        name = order.next_use(entry, used_names(self.unit, self.runs) | {entry})
         if meta is None or not is_its:
             meta = Meta(entry=name, step=order.step_of_name(entry), kind=kind, order=self.clock.now_ns(), source=entry)
             meta = replace(meta, handed_over=rfc3339(self.clock.now_ns()))
         size = sum(int(item["size"]) for item in files)
-        return reserve(self.unit, replace(meta, entry=name, files=files, size=size))
-
-    def _used_names(self) -> set[str]:
-        """Names with a meta or an outcome, or that wait or are claimed: a meta must not speak about another file."""
-        unit = self.unit
-        used = {entry for name in unit.names(layout.META) if (entry := layout.parse_meta_name(name))}
-        used |= {found[0] for name in self.runs.names(layout.EVALS) if (found := layout.parse_outcome_name(name))}
-        used |= {entry for entry, _ in look(unit, elsewhere=self.elsewhere).waiting}
-        return used | {claim.entry for claim in claims(unit)}
+        return reserve(self.unit, self.runs, replace(meta, entry=name, files=files, size=size))
 
     def _count(self, entry: str, attempt: int) -> tuple[int, int]:
         before = [k for k in self._attempts([entry])[entry] if k <= attempt]

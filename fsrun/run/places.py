@@ -132,7 +132,18 @@ def known_facts(unit: Store, entry: str) -> dict[str, Any]:
     return {"step": facts.step, "main_session": facts.main_session, "order": facts.order or 0}
 
 
-def reserve(unit: Store, meta: Meta, *, again: bool = False) -> str:
+def used_names(unit: Store, runs: Store) -> set[str]:
+    """Names that no other file may get: with a meta or an outcome, or that wait or are claimed (protocol.md 3).
+
+    ``runs``: the run folder. A plain writer's file may have a name in the form of a next use.
+    """
+    used = {entry for name in unit.names(layout.META) if (entry := layout.parse_meta_name(name))}
+    used |= {found[0] for name in runs.names(layout.EVALS) if (found := layout.parse_outcome_name(name))}
+    used |= {entry for entry, _ in look(unit).waiting}
+    return used | {claim.entry for claim in claims(unit)}
+
+
+def reserve(unit: Store, runs: Store, meta: Meta, *, again: bool = False) -> str:
     """Put a meta under its entry's name, or under the next one that was never used; returns the name.
 
     ``again``: an earlier try of this hand-over failed, and may have put its meta all the same.
@@ -146,6 +157,5 @@ def reserve(unit: Store, meta: Meta, *, again: bool = False) -> str:
         there = read_meta(unit, name, listed=True) if again else None
         if there is not None and (there.source, there.order) == (meta.source, meta.order):
             return name
-        taken = {entry for found in unit.names(layout.META) if (entry := layout.parse_meta_name(found))}
-        name = order.next_use(name, taken | {name})
+        name = order.next_use(name, used_names(unit, runs) | {name})
     return name

@@ -18,7 +18,8 @@ from fsrun.disk.clock import Clock
 from fsrun.disk.store import NO_LINKS, Store, is_same
 from fsrun.run import staging
 from fsrun.run.latch import Latch
-from fsrun.run.places import reserve
+from fsrun.run.moves import Held
+from fsrun.run.places import reserve, used_names
 
 _IN_THE_WAY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR})
 
@@ -53,7 +54,8 @@ class Job:
 class Publication:
     """Brings jobs into ``queue/`` of a unit."""
 
-    def __init__(self, unit: Store, clock: Clock) -> None:
+    def __init__(self, session: Held, unit: Store, clock: Clock) -> None:
+        self._session = session
         self._unit = unit
         self._clock = clock
 
@@ -76,7 +78,7 @@ class Publication:
             order=job.order,
             source=job.path,
         )
-        job.name = reserve(self._unit, meta, again=job.tries > 0)
+        job.name = reserve(self._unit, self._session.store, meta, again=job.tries > 0)
 
     def publish(self, job: Job) -> None:
         """Give what is staged the name that was reserved for it, or the next where a plain writer's file has that."""
@@ -90,7 +92,7 @@ class Publication:
                 name = job.name
                 with suppress(OSError):
                     fs.unlink(self._unit.path(layout.META, layout.meta_name(name)))
-                self.reserve(job, order.next_use(name, {name}))
+                self.reserve(job, order.next_use(name, used_names(self._unit, self._session.store) | {name}))
             job.published = True
         fs.sync_folder(self._unit.path(layout.QUEUE))
 

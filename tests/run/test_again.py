@@ -77,6 +77,15 @@ def test_it_comes_back_with_its_step_and_three_attempts_of_its_own(run: Path) ->
     assert where(run) == {"failed": ["plain_7~2.pt"]}
 
 
+@pytest.mark.parametrize("where", ["queue", "retry/2", "claimed/eval.9/1"])
+def test_it_never_gets_a_name_that_a_plain_writers_file_has(run: Path, where: str) -> None:
+    (run / where).mkdir(parents=True, exist_ok=True)
+    (run / where / "step_5~2.pt").write_bytes(b"plain")
+    assert again(run, "step_5.pt") == "step_5~3.pt"
+    assert (run / where / "step_5~2.pt").read_bytes() == b"plain"
+    assert not (run / "meta/step_5~2.pt.json").exists()
+
+
 def test_a_step_that_nothing_but_the_outcome_tells_is_kept(run: Path) -> None:
     put_plain(run, "handpicked")
     context = evaluator(run, number=4)

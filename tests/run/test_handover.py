@@ -99,6 +99,26 @@ def test_a_plain_writers_entry_of_that_name_is_not_replaced(trainer: Trainer) ->
     assert (trainer.run / "queue" / "folder").read_bytes() == b"plain"
 
 
+@pytest.mark.parametrize("where", ["queue", "retry/2", "claimed/eval.1/1", "evals"])
+@pytest.mark.parametrize("plain_first", [True, False])
+def test_a_next_use_is_never_a_name_that_a_plain_writers_file_has(
+    trainer: Trainer, where: str, plain_first: bool
+) -> None:
+    """Both where the trainer used the name itself, and where a plain writer's file has that too."""
+    folder = trainer.run / where
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ("x_1~2.pt.1.json" if where == "evals" else "x_1~2.pt")).write_bytes(b"plain")
+    if plain_first:
+        put_plain(trainer.run, "x_1.pt")
+    else:
+        assert trainer.enqueue(trainer.save("x_1.pt")) == "x_1.pt"
+    assert trainer.enqueue(trainer.save("x_1.pt")) == "x_1~3.pt"
+    assert trainer.hand_over.drain(PATIENCE)
+    assert "x_1~2.pt.json" not in os.listdir(trainer.run / "meta")
+    assert (trainer.run / "queue" / "x_1~3.pt").exists()
+    assert trainer.warnings == []
+
+
 def test_a_folder_is_linked_file_by_file_and_appears_whole(trainer: Trainer) -> None:
     for name in ("model-1.safetensors", "model-2.safetensors", "optim/state.pt"):
         trainer.save(f"checkpoint-500/{name}", name.encode())
