@@ -307,6 +307,14 @@ _FOLLOW: dict[str, set[tuple[str, str, int | None, str]]] = {
 }
 
 
+def test_a_line_that_nobody_may_log_is_found_behind_any_number_of_good_ones(run: build.RunFolder) -> None:
+    for number in range(1, 26):
+        state = "failed" if number == 25 else "done"
+        run.outcome(f"x_{number:02}.pt", 1, step=number, scores={"x": 1.0}, state=state)
+        run.log("eval", 1, build.line(number, {"x": 1.0}, entry=f"x_{number:02}.pt.1"))
+    assert [f for f in check(run) if f[3] == "5.9"] == [("error", "scalars/eval.1.jsonl", 26, "5.9")]
+
+
 def test_a_unit_elsewhere_is_checked_and_an_unreachable_one_is_named(tmp_path: Path, spills: Path) -> None:
     run, unit = build.run(tmp_path), tmp_path / "unit"
     run.lock("main", 1, unit={"path": str(unit), "host": "node7", "id": "abc"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 from fsrun.core import codec, layout
@@ -13,7 +14,7 @@ from fsrun.disk.logs import read_pieces
 from fsrun.run.check.finding import Picture
 
 _MOST = 20
-"""Tags and outcomes of one log that are named one by one."""
+"""Findings of one kind in one log that are named one by one."""
 
 
 def check_tags(picture: Picture, path: str, limit: int, tags: set[str]) -> None:
@@ -28,21 +29,25 @@ def check_lined(
     picture: Picture, source: Source, limit: int, keys: set[str], outcomes: Mapping[str, Mapping[int, Outcome]]
 ) -> None:
     """Whether the lines of outcomes are those of whose outcome ``done`` stands, and nobody else's."""
-    for key in sorted(keys)[:_MOST]:
-        named = layout.parse_outcome_key(key)
-        outcome = outcomes.get(named[0], {}).get(named[1]) if named is not None else None
-        if outcome is None:
-            continue
-        problem = None
-        if outcome.state != "done":
-            problem = f"its outcome is {outcome.state}"
-        elif outcome.job != source.job or not _goes_on(picture, outcome, source.session):
-            problem = f"its outcome is that of session {outcome.session} of job {outcome.job!r:.60}"
-        if problem is not None:
-            line = _first_line(picture, source.path, limit, lambda record, key=key: record.get("entry") == key)  # type: ignore[misc]
-            message = f"logs the outcome {key!r:.220}, but {problem}"
-            remedy = "whoever wrote it does not follow protocol.md 5.9"
-            picture.report("error", source.path, "5.9", message, remedy, line=line)
+    found = ((key, _problem(picture, source, key, outcomes)) for key in sorted(keys))
+    for key, problem in islice(((key, problem) for key, problem in found if problem is not None), _MOST):
+        line = _first_line(picture, source.path, limit, lambda record, key=key: record.get("entry") == key)  # type: ignore[misc]
+        message = f"logs the outcome {key!r:.220}, but {problem}"
+        remedy = "whoever wrote it does not follow protocol.md 5.9"
+        picture.report("error", source.path, "5.9", message, remedy, line=line)
+
+
+def _problem(picture: Picture, source: Source, key: str, outcomes: Mapping[str, Mapping[int, Outcome]]) -> str | None:
+    """Why a log may hold no line of this outcome; None where it may, or no such outcome can be read."""
+    named = layout.parse_outcome_key(key)
+    outcome = outcomes.get(named[0], {}).get(named[1]) if named is not None else None
+    if outcome is None:
+        return None
+    if outcome.state != "done":
+        return f"its outcome is {outcome.state}"
+    if outcome.job != source.job or not _goes_on(picture, outcome, source.session):
+        return f"its outcome is that of session {outcome.session} of job {outcome.job!r:.60}"
+    return None
 
 
 def _goes_on(picture: Picture, outcome: Outcome, session: int) -> bool:
