@@ -5,6 +5,7 @@ It is the client of fsrun's own library, of which one rule of protocol.md is tak
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -21,8 +22,9 @@ from python_client import Driver
 from fsrun.core import order, scalars, versions
 from fsrun.core.errors import HeldError
 from fsrun.core.timing import Timing
+from fsrun.disk import identity
 from fsrun.disk.store import Store
-from fsrun.run import publication
+from fsrun.run import fingerprint, publication
 from fsrun.run.moves import Moves
 from fsrun.run.session import Session
 from fsrun.run.succession import Rival
@@ -86,6 +88,25 @@ def moves_without_an_outcome() -> None:
 @fault
 def opens_while_held() -> None:
     replace(Rival, "_is_dead", lambda self, holder: True)
+
+
+@fault
+def proves_by_the_name_of_the_host() -> None:
+    replace(Rival, "_is_dead", lambda self, holder: holder.host == identity.own().host and not exists(holder.pid))
+
+
+def exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+@fault
+def samples_in_the_order_of_the_file() -> None:
+    def sample(descriptor: int, size: int) -> str:
+        starts = (0, size // 2, size - 4096) if size > 12288 else (0, 4096, 8192)
+        content = b"".join(os.pread(descriptor, 4096, start) for start in starts)
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+    replace(fingerprint, "sample", sample)
 
 
 @fault

@@ -45,6 +45,8 @@ def test_the_client_of_the_library_passes() -> None:
         ("answers-before-it-is-written", "drive:log", "the log holds", "6.8"),
         ("moves-without-an-outcome", "drive:fails", "x_1.pt.1.json is missing", "5.3"),
         ("opens-while-held", "drive:held-elsewhere", "expected 'held node7 4711'", "4.4"),
+        ("proves-by-the-name-of-the-host", "drive:held-here", "so that its pid proves nothing", "4.4"),
+        ("samples-in-the-order-of-the-file", "drive:large", "is ('failed', 'changed')", "6.4"),
         ("closes-too-early", "drive:take-over-expired", "although T is 3 s", "4.4"),
         ("never-beats", "drive:beats-alone", "the beat stood still", "4.2"),
         ("reads-past-a-fence", "read:valid/zombie_past_the_fence", "points.", None),

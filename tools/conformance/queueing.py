@@ -10,14 +10,16 @@ import folder
 from driven import expect
 from stage import Stage, scenario
 
-FILES = {"a/model.bin": b"m" * 9000, "a/deep/tokens.txt": b"t" * 5, "big": bytes(range(256)) * 200}
+BIG = b"".join(b"%06d " % number for number in range(7143))[:50001]
+"""No block of it is like another one, so that the digest of a file over 12 KiB tells which blocks it is of."""
+FILES = {"a/model.bin": b"m" * 9000, "a/deep/tokens.txt": b"t" * 5, "big": BIG}
 
 
 def sample(content: bytes) -> str:
     """The sample of a file's content as 6.4 has it."""
     if len(content) > 12288:
         half = len(content) // 2
-        content = content[:4096] + content[half : half + 4096] + content[-4096:]
+        content = content[:4096] + content[-4096:] + content[half : half + 4096]
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
@@ -33,7 +35,10 @@ def check_meta(stage: Stage, entry: str, kind: str, step: int, files: dict[str, 
     for name, content in files.items():
         size, digest = stated[name].get("size"), stated[name].get("sample", sample(content))
         expect(size == len(content), f"the meta of {entry} says that {name!r} has {size} bytes", "6.4")
-        expect(digest == sample(content), f"the meta of {entry} says that the sample of {name!r} is {digest}", "6.4")
+        wanted = sample(content)
+        expect(
+            digest == wanted, f"the meta of {entry} says that the sample of {name!r} is {digest}, it is {wanted}", "6.4"
+        )
 
 
 @scenario("drive:hand-over-file")
@@ -73,6 +78,42 @@ def hands_over_a_folder(stage: Stage) -> None:
         expect(not (stands / "link").is_symlink(), "a symbolic link was handed over as a link", "5.1", stands)
         check_meta(stage, use, "folder", 5, expected)
     client.close()
+
+
+@scenario("drive:large")
+def large(stage: Stage) -> None:
+    """A file of 50 KB, alone and in a folder, that somebody else has handed over is what its meta's sample says."""
+    hand = stage.hand.finished_run()
+    contents: dict[str, dict[str, bytes]] = {"a_1.pt": {"": BIG}, "b_2": FILES}
+    for entry, files in contents.items():
+        items = [{"name": name, "size": len(data), "sample": sample(data)} for name, data in files.items()]
+        hand.meta(entry, kind="file" if "" in files else "folder", files=items, size=sum(map(len, files.values())))
+    (stage.run / "queue/.b_2").mkdir()
+    for name, data in FILES.items():
+        hand.write(f"queue/.b_2/{name}", data)
+    os.rename(stage.run / "queue/.b_2", stage.run / "queue/b_2")
+    hand.entry("a_1.pt", BIG)
+    stage.handed_over |= contents.keys()
+    client = stage.opened("eval")
+    client.must(["best", "max", "acc", 0], "ruled")
+    for _ in contents:
+        answer = client.ask("take")
+        _as_it_was(stage, contents, f"take was answered {' '.join(answer)!r}")
+        expect(answer[0] == "taken", f"take was answered {' '.join(answer)!r} although an entry waits", "5.2")
+        client.must(["outcome", "done", "acc", 1], "moved", "best", rule="5.3")
+        _as_it_was(stage, contents, "the outcome done was asked for")
+    client.close()
+
+
+def _as_it_was(stage: Stage, contents: dict[str, dict[str, bytes]], when: str) -> None:
+    for (entry, attempt), outcome in folder.outcomes(stage.run).items():
+        found = (outcome.get("state"), outcome.get("reason"))
+        samples = {name: sample(data) for name, data in contents[entry].items()}
+        expect(
+            found[0] == "done",
+            f"{when}, and outcome {attempt} of {entry} is {found}, although its files have the samples {samples}",
+            "6.4",
+        )
 
 
 @scenario("drive:names-used-again")

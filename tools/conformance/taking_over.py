@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import folder
+import hand
 from driven import LIMIT, Driven, expect
 from stage import Stage, scenario
 
@@ -74,6 +78,42 @@ def takes_over_the_expired(stage: Stage) -> None:
     left = [file.name for file in folder.job_files(stage.run, "main", 1) if file.kind in ("beat", "taken")]
     expect(not left, f"of the closed session these are left: {left}", "4.4")
     client.close()
+
+
+@scenario("drive:held-here")
+def held_here(stage: Stage) -> None:
+    """The name of this host proves nothing alone: another boot, or another pid namespace, is another place."""
+    mine = this_process()
+    elsewhere = {"boot": hand.NODE7["boot"], "pidns": "1"}
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    for key, other in elsewhere.items():
+        holder = mine | {"pid": gone.pid, "ticks": 81, key: other}
+        stage.hand.make()
+        stage.hand.open(timeout=T, holder=holder)
+        with beating(stage, "main", 1, T / 6):
+            client = stage.client()
+            answer = client.ask("open", "main", T, limit=LIMIT)
+            client.end_input()
+            client.leave()
+        names = [file.name for file in folder.job_files(stage.run) if file.kind != "beat"]
+        alive = f"the holder beats, has this host's name and another {key}, so that its pid proves nothing"
+        expect(names == ["main.1.lock"], f"{alive}: jobs/ holds {names}", "4.4")
+        wanted = ["held", str(holder["host"]), str(gone.pid)]
+        expect(answer == wanted, f"{alive}: open was answered {' '.join(answer)!r}, expected {wanted}", "4.4")
+        stage.run.rename(stage.run.with_name(f"r-{key}"))
+    stage.unfit = True
+
+
+def this_process() -> dict[str, object]:
+    """The holder that this process would be, without its pid and ticks."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    pidns = Path("/proc/self/ns/pid")
+    return {
+        "host": socket.gethostname(),
+        "boot": boot.read_text("utf-8").strip() if boot.exists() else "here",
+        "pidns": str(pidns.stat().st_ino) if pidns.exists() else "here",
+    }
 
 
 @contextmanager
