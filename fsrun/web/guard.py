@@ -4,7 +4,7 @@
 * Without a token, only under a name of this machine's loopback: a page of somebody else whose name was made to point
   here (DNS rebinding) sends its own name in ``Host``.
 * With a token, only who has it: as ``?token=`` (which becomes a cookie, and goes from the address), or as
-  ``Authorization: Bearer``.
+  ``Authorization: Bearer``. A browser gets a page that asks for it; that page's own files are all that others get.
 * Nothing that another site's page embeds or fetches (``Sec-Fetch-Site``).
 * Every answer carries the policies below, also errors.
 
@@ -24,6 +24,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fsrun.web.answers import refusal
+from fsrun.web.site import STATIC
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 POLICY = (
@@ -40,6 +41,8 @@ HEADERS = {
 }
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _METHODS = ("GET", "HEAD")
+_ASKING = frozenset({"/ask.js", "/theme.js", "/style.css", "/icon.svg"})
+"""What the page that asks for the token is made of: files of the package, which say nothing of any run."""
 
 
 class Guard:
@@ -95,11 +98,14 @@ class Guard:
             return None
         if any(_same(value, token) for value in _cookies(headers, self._cookie)):
             return None
-        return refusal(
-            401,
-            "a token is needed: open the address that fsrun up printed",
-            {"WWW-Authenticate": 'Bearer realm="fsrun"'},
-        )
+        if scope["path"] in _ASKING:
+            return None
+        challenge = {"WWW-Authenticate": 'Bearer realm="fsrun"'}
+        if "text/html" in headers.get("accept", ""):
+            with open(f"{STATIC}/ask.html", "rb") as file:
+                page = file.read()
+            return Response(page, 401, challenge | {"Cache-Control": "no-store"}, "text/html; charset=utf-8")
+        return refusal(401, "a token is needed: open the address that fsrun up printed", challenge)
 
 
 def _is_foreign(headers: Headers) -> bool:

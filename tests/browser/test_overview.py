@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from support import build
@@ -36,6 +39,12 @@ def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory
     again.session("main", 3)
     again.session("eval", 1)
     again.session("eval", 2)
+    rows = {"set": [""] * 3, "row": [0, 1, 2], "sample": [0] * 3, "correct": [True, False, True]}
+    samples = again.path / "evals" / "step_1.1.samples.parquet"
+    pq.write_table(pa.table(rows), samples)
+    data = samples.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    again.outcome("step_1", step=1, samples={"rows": 3, "size": len(data), "sha256": digest})
     _tried(build.run(root, "tried"))
     return viewer(root, "--no-daemon")
 
@@ -119,3 +128,33 @@ def test_a_run_that_was_resumed_says_what_of_and_counts_from_its_first_session(
     page.picture("overview-resumed")
     link.click()
     page.sees("details summary", "3 earlier sessions")
+
+
+def test_a_set_without_a_name_says_so_and_keys_lead_to_the_last_tabs(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/run/speech/again/samples")
+    page.until("() => [...document.querySelectorAll('option')].some((e) => e.textContent === 'without a name (3)')")
+    page.page.keyboard.press("s")
+    page.sees("#tab-settings[aria-selected=true]")
+    page.page.keyboard.press("F")
+    page.sees("#tab-files[aria-selected=true]")
+    page.page.keyboard.press("9")
+    page.sees("#tab-artifacts[aria-selected=true]")
+
+
+def test_a_browser_without_the_token_asks_for_it_and_goes_where_the_link_leads(
+    site: Viewer, visit: Callable[..., Page], viewer: Callable[..., Viewer]
+) -> None:
+    guarded = viewer(site.root, "--no-daemon", "--token")
+    token = guarded.address.rpartition("token=")[2]
+    guarded.address = guarded.address.partition("?")[0]
+    page = visit(guarded, "#/run/speech/wild")
+    page.expected = ("401",)
+    field = page.page.get_by_label("Token")
+    field.fill("wrong")
+    field.press("Enter")
+    page.sees("#wrong", "That is not the token")
+    page.picture("token")
+    field.fill(token)
+    page.page.get_by_role("button", name="Open").click()
+    page.sees(".run-line h1", "wild")
+    assert "token" not in page.page.url

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from fsrun.web.guard import POLICY
 from support.viewer import Viewer
 
 TOKEN = "a-token-of-length-20"
@@ -94,6 +97,23 @@ def test_with_a_token_nothing_is_told_without_it(viewer: Viewer) -> None:
         answer = client.get(path, follow_redirects=False)
         assert answer.status_code == 401, path
         assert TOKEN not in answer.text + str(answer.headers)
+
+
+def test_a_browser_without_the_token_is_asked_for_it(viewer: Viewer) -> None:
+    client = viewer(token=TOKEN, base_url="http://node7:6070")
+    browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for path in ("/", "/?token=wrong", "/files/a/b/c", "/api/runs"):
+        answer = client.get(path, headers=browser)
+        assert (answer.status_code, answer.headers["content-type"]) == (401, "text/html; charset=utf-8")
+        assert answer.headers["content-security-policy"] == POLICY
+        assert answer.headers["cache-control"] == "no-store"
+        assert 'type="password"' in answer.text
+        assert TOKEN not in answer.text + str(answer.headers)
+    assert client.get("/", headers={"accept": "application/json"}).json()["error"].startswith("a token is needed")
+    asked = re.findall(r'(?:src|href)="([^"]*)"', answer.text)
+    assert {client.get(path).status_code for path in asked} == {200}
+    for path in ("/app.js", "/ask.js/", "//ask.js", "/ask.js/../app.js", "/run/page.js", "/%61pp.js"):
+        assert client.get(f"http://node7:6070{path}").status_code in (401, 404), path
 
 
 def test_the_token_becomes_a_cookie_and_leaves_the_address(viewer: Viewer) -> None:

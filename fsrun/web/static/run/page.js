@@ -346,6 +346,9 @@ class RunPage {
         hidden: at > 0,
         run: () => go(toRun(this.key, one.id)),
       })),
+      // 0 and - are the axis and the smoothing of the charts.
+      { key: "s", does: "Settings", run: () => go(toRun(this.key, "settings")) },
+      { key: "F", does: "Files", run: () => go(toRun(this.key, "files")) },
       { key: "u", does: "Back to all runs", run: () => go(recall("runs", toRuns())) },
     ];
   }

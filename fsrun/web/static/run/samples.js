@@ -124,7 +124,7 @@ class SamplesView {
     this.entries.show(pairs, JSON.stringify([answer.entry, answer.attempt]));
     this.beside.show([["", "nothing"], ...pairs], this.chosen.beside ?? "");
     this.sets.show(
-      [["", "All sets"], ...answer.sets.map((one) => [one.set, `${one.set} (${count(one.total)})`])],
+      [["", "All sets"], ...answer.sets.map((one) => [one.set, `${one.set || "without a name"} (${count(one.total)})`])],
       this.chosen.set ?? "",
     );
     this.only.show(this.chosen.beside ? [...ALL, ["changed", "Changed ones"]] : ALL, this.chosen.only);
