@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
@@ -140,7 +140,7 @@ def commands() -> None:
     """
 
 
-def _leave(code: int) -> None:
+def _leave(ending: SystemExit) -> None:
     """End the process where Arrow was loaded, once Python has done all that it does at its end.
 
     What it leaves out are the destructors of native libraries: Arrow's threads may still look at what these take away,
@@ -149,14 +149,44 @@ def _leave(code: int) -> None:
     """
     if "pyarrow" not in sys.modules:
         return
+    code = 1
     try:
-        threading._shutdown()  # type: ignore[attr-defined] # waits for threads that are no daemons, as Python does
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-    finally:  # also where a signal comes meanwhile
-        os._exit(code)
+        code = _code_of(ending)
+        # Waits for threads that are no daemons, as Python does. A signal that comes meanwhile ends that wait alone:
+        # open runs are ended by an exit function.
+        code = _go_through("waiting for threads", threading._shutdown, code)  # type: ignore[attr-defined]
+        code = _go_through("ending", atexit._run_exitfuncs, code)
+        code = _go_through("printing", _flush, code)
+    finally:
+        os._exit(code & 0xFF)
+
+
+def _code_of(ending: SystemExit) -> int:
+    """The exit code as Python makes it: what is no number is printed, and is 1."""
+    if ending.code is None or isinstance(ending.code, int):
+        return ending.code or 0
+    with suppress(Exception):  # its text may be anything's
+        click.echo(str(ending.code), err=True)
+    return 1
+
+
+def _go_through(what: str, act: Callable[[], object], code: int) -> int:
+    """Do a part of the end, and say what it raised; returns the exit code."""
+    try:
+        act()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the parts that come after it are to be done
+        with suppress(Exception):
+            number = error.number if isinstance(error, Stopped) else 0
+            why = signal.Signals(number).name if number else f"{type(error).__name__}: {error}"
+            click.echo(f"fsrun: {clean(why)} while {what}", err=True)
+        return code or (128 + error.number if isinstance(error, Stopped) else 1)
+    return code
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -178,5 +208,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         commands.main(arguments, prog_name="fsrun")
     except SystemExit as ending:
         if arguments is None:  # the process is the command's own
-            _leave(ending.code if isinstance(ending.code, int) else 0)
+            _leave(ending)
         raise

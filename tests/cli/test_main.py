@@ -212,6 +212,46 @@ def test_no_native_library_can_spoil_the_end_of_a_command_that_has_said_all(tmp_
     assert (shown.returncode, shown.stdout.count(b"\n")) == (0, 1001)
 
 
+SIGNALLED = """
+import atexit, os, signal, sys, threading, time, traceback
+import pyarrow
+from fsrun.cli import main
+atexit.register(lambda: print("after all", file=sys.stderr))
+def late():
+    inside = []
+    while "_shutdown" not in inside:
+        time.sleep(0.01)
+        inside = [frame.name for frame in traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])]
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait()
+threading.Thread(target=late).start()
+main()
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("good", 128 + signal.SIGTERM), ("none", 4)])
+def test_a_signal_at_the_very_end_leaves_no_exit_function_out(tmp_path: Path, name: str, code: int) -> None:
+    build.run(tmp_path, "good").session("main", 1)
+    command = [sys.executable, "-c", SIGNALLED, "show", name]
+    process = subprocess.run(command, env=environment(tmp_path), cwd=ROOT, timeout=120, capture_output=True, text=True)
+    assert process.returncode == code, process.stderr
+    assert process.stderr.splitlines()[-2:] == ["fsrun: SIGTERM while waiting for threads", "after all"]
+
+
+@pytest.mark.parametrize("arrow", ["import pyarrow", ""])
+@pytest.mark.parametrize(("left", "code", "said"), [("'some words'", 1, "some words\n"), ("3", 3, ""), ("None", 0, "")])
+def test_what_a_users_code_leaves_with_is_said_as_python_does(arrow: str, left: str, code: int, said: str) -> None:
+    script = f"""
+import fsrun.cli
+{arrow}
+def leave(*args, **extra): raise SystemExit({left})
+fsrun.cli.commands.main = leave
+fsrun.cli.main()
+"""
+    process = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=120, capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (code, said)
+
+
 def test_a_closed_pipe_ends_a_command_that_loaded_arrow_as_sigpipe_would(tmp_path: Path) -> None:
     run = build.run(tmp_path)
     run.session("main", 1)
