@@ -315,6 +315,20 @@ def test_a_line_that_nobody_may_log_is_found_behind_any_number_of_good_ones(run:
     assert [f for f in check(run) if f[3] == "5.9"] == [("error", "scalars/eval.1.jsonl", 26, "5.9")]
 
 
+def test_the_lines_of_any_number_of_findings_are_found_in_one_pass(run: build.RunFolder) -> None:
+    def passes() -> int:
+        fs = CountingFS()
+        check_run(str(run.path), fs)
+        return sum(seen.name == "open" and "scalars/eval.1.jsonl" in seen.paths[0] for seen in fs.seen)
+
+    sound = passes()
+    run.log("eval", 1, b"".join(build.line(step, {f"a\x01{step}": 1.0}, entry="b_2.pt.1") for step in range(2, 7)))
+    run.log("eval", 1, build.line(7, {"a\x014": 1.0}, entry="c_3.pt.2"))
+    found = sorted((f[3], f[2]) for f in check(run) if f[1] == "scalars/eval.1.jsonl")
+    assert found == [("5.9", 2), ("5.9", 7), *(("6.8", line) for line in range(2, 7))]
+    assert passes() == sound + 1
+
+
 def test_a_unit_elsewhere_is_checked_and_an_unreachable_one_is_named(tmp_path: Path, spills: Path) -> None:
     run, unit = build.run(tmp_path), tmp_path / "unit"
     run.lock("main", 1, unit={"path": str(unit), "host": "node7", "id": "abc"})

@@ -12,7 +12,7 @@ from fsrun.run.check.finding import Fix, Picture
 from fsrun.run.check.kept import Outcomes
 from fsrun.run.check.recorded import check_indexes
 from fsrun.run.check.repair import bring_spill, build_data
-from fsrun.run.check.tagged import check_lined, check_tags
+from fsrun.run.check.tagged import check_tagged
 from fsrun.run.spill import find_spills
 
 _MOST = 20
@@ -71,8 +71,8 @@ def _check_scalars(picture: Picture, source: Source, held: Sessions, done: set[s
         _check_limit(picture, path, extent.complete, limit)
     # Bytes past a fence are void (protocol.md 4.7), and so are their faults.
     counted = extent.complete if limit is None else min(limit, extent.complete)
-    keys = _check_lines(picture, source, counted, done)
-    check_lined(picture, source, counted, keys, outcomes)
+    tags, keys = _check_lines(picture, source, counted, done)
+    check_tagged(picture, source, counted, tags, keys, outcomes)
     return extent.complete
 
 
@@ -89,14 +89,13 @@ def _check_limit(picture: Picture, path: str, complete: int, limit: int) -> None
         picture.report("note", path, "4.7", message, "nothing: a writer went on after it had been replaced")
 
 
-def _check_lines(picture: Picture, source: Source, complete: int, done: set[str]) -> set[str]:
-    """Read a log as every reader does, and name what it skips; returns the outcomes that have a line."""
+def _check_lines(picture: Picture, source: Source, complete: int, done: set[str]) -> tuple[set[str], set[str]]:
+    """Read a log as every reader does, and name what it skips; returns its tags and the outcomes that have a line."""
     path, log = source.path, LogReader(source.job, source.session)
     tags: set[str] = set()
     for table in log.read(read_pieces(picture.fs, picture.store.path(path), 0, complete)):
         for chunk in table["tag"].chunks:
             tags.update(chunk.dictionary.to_pylist())
-    check_tags(picture, path, complete, tags)
     numbers = line_numbers(picture.fs, picture.store.path(path), [begin for begin, _ in log.faults[:_MOST]])
     for line, (_, reason) in zip(numbers, log.faults, strict=False):
         message, remedy = f"{reason}; it does not count", "what is beside and after it counts; its writer is at fault"
@@ -107,7 +106,7 @@ def _check_lines(picture: Picture, source: Source, complete: int, done: set[str]
     for key in lost[:_MOST]:
         message = f"lines of the outcome {key!r:.220}, which does not stand, do not count"
         picture.report("note", path, "5.9", message, "nothing: the attempt was lost before its outcome was put")
-    return log.keys
+    return tags, log.keys
 
 
 def _check_index(picture: Picture, folder: str, name: str, complete: dict[str, int]) -> None:

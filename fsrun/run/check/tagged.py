@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any
 
 from fsrun.core import codec, layout
 from fsrun.core.records import Outcome
@@ -17,24 +16,30 @@ _MOST = 20
 """Findings of one kind in one log that are named one by one."""
 
 
-def check_tags(picture: Picture, path: str, limit: int, tags: set[str]) -> None:
-    """Name the tags that no writer may use; readers take them as they are."""
-    for tag in sorted(tag for tag in tags if check_tag(tag) is not None)[:_MOST]:
-        line = _first_line(picture, path, limit, lambda record, tag=tag: tag in record)  # type: ignore[misc]
-        message = f"the tag {printable(tag)!r} cannot be one: {check_tag(tag)}"
-        picture.report("warning", path, "6.8", message, "its writer is at fault; readers show it as it is", line=line)
-
-
-def check_lined(
-    picture: Picture, source: Source, limit: int, keys: set[str], outcomes: Mapping[str, Mapping[int, Outcome]]
+def check_tagged(
+    picture: Picture,
+    source: Source,
+    limit: int,
+    tags: set[str],
+    keys: set[str],
+    outcomes: Mapping[str, Mapping[int, Outcome]],
 ) -> None:
-    """Whether the lines of outcomes are those of whose outcome ``done`` stands, and nobody else's."""
+    """Name the tags that no writer may use, which readers take as they are, and the outcomes that are another's.
+
+    The lines of an outcome are those of whose outcome ``done`` stands, and nobody else's.
+    """
+    bad = sorted(tag for tag in tags if check_tag(tag) is not None)[:_MOST]
     found = ((key, _problem(picture, source, key, outcomes)) for key in sorted(keys))
-    for key, problem in islice(((key, problem) for key, problem in found if problem is not None), _MOST):
-        line = _first_line(picture, source.path, limit, lambda record, key=key: record.get("entry") == key)  # type: ignore[misc]
+    wrong = dict(islice(((key, problem) for key, problem in found if problem is not None), _MOST))
+    tag_lines, key_lines = _first_lines(picture, source.path, limit, set(bad), set(wrong))
+    for tag in bad:
+        message = f"the tag {printable(tag)!r} cannot be one: {check_tag(tag)}"
+        remedy = "its writer is at fault; readers show it as it is"
+        picture.report("warning", source.path, "6.8", message, remedy, line=tag_lines.get(tag))
+    for key, problem in wrong.items():
         message = f"logs the outcome {key!r:.220}, but {problem}"
         remedy = "whoever wrote it does not follow protocol.md 5.9"
-        picture.report("error", source.path, "5.9", message, remedy, line=line)
+        picture.report("error", source.path, "5.9", message, remedy, line=key_lines.get(key))
 
 
 def _problem(picture: Picture, source: Source, key: str, outcomes: Mapping[str, Mapping[int, Outcome]]) -> str | None:
@@ -57,16 +62,28 @@ def _goes_on(picture: Picture, outcome: Outcome, session: int) -> bool:
     return session == outcome.session
 
 
-def _first_line(picture: Picture, path: str, limit: int, wanted: Callable[[dict[str, Any]], bool]) -> int | None:
-    """Number of the first line that is wanted."""
-    number = 0
+def _first_lines(
+    picture: Picture, path: str, limit: int, tags: set[str], keys: set[str]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Numbers of the first lines that hold these tags, and these outcomes: one pass for all, no further than needed."""
+    tag_lines: dict[str, int] = {}
+    key_lines: dict[str, int] = {}
+    for number, text in enumerate(_lines(picture, path, limit) if tags or keys else (), 1):
+        try:
+            record = codec.loads(text)
+        except ValueError:
+            continue
+        if not isinstance(record, dict):
+            continue
+        for tag in tags & record.keys():
+            tag_lines.setdefault(tag, number)
+        if isinstance(key := record.get("entry"), str) and key in keys:
+            key_lines.setdefault(key, number)
+        if len(tag_lines) == len(tags) and len(key_lines) == len(keys):
+            break
+    return tag_lines, key_lines
+
+
+def _lines(picture: Picture, path: str, limit: int) -> Iterator[bytes]:
     for piece in read_pieces(picture.fs, picture.store.path(path), 0, limit):
-        for text in piece.split(b"\n")[:-1]:
-            number += 1
-            try:
-                record = codec.loads(text)
-            except ValueError:
-                continue
-            if isinstance(record, dict) and wanted(record):
-                return number
-    return None
+        yield from piece.split(b"\n")[:-1]
