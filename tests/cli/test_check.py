@@ -315,6 +315,17 @@ def test_a_line_that_nobody_may_log_is_found_behind_any_number_of_good_ones(run:
     assert [f for f in check(run) if f[3] == "5.9"] == [("error", "scalars/eval.1.jsonl", 26, "5.9")]
 
 
+@pytest.mark.parametrize("log", ["system/main/1.jsonl", "media/main.1.jsonl", "scalars/main.1.jsonl"])
+def test_faults_past_a_fence_are_void_as_the_bytes_are(log: str, run: build.RunFolder) -> None:
+    good = build.lines(range(5)) if log.startswith("scalars") else b'{"time":1}\n' if log.startswith("system") else b""
+    run.write(log, good + b"garbage\n")
+    fence = {"scalars/main.1.jsonl": len(build.lines(range(5)))}
+    run.lock("main", 2, fence=fence | {log: len(good)})
+    assert [f for f in check(run) if f[0] == "error"] == []
+    run.lock("main", 2, fence=fence | {log: len(good) + len(b"garbage\n")})
+    assert [f[1] for f in check(run) if f[0] == "error"] == [log], "what counts is checked"
+
+
 def test_the_lines_of_any_number_of_findings_are_found_in_one_pass(run: build.RunFolder) -> None:
     def passes() -> int:
         fs = CountingFS()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsrun.core import layout
+from fsrun.core.ids import parse_number
 from fsrun.core.records import End, Lock
 from fsrun.core.scalars import Sessions, Source, read_sessions, sources
 from fsrun.core.system import parse_samples
@@ -30,7 +31,7 @@ def check_logs(picture: Picture, outcomes: Outcomes) -> None:
             complete[source.path] = _check_scalars(picture, source, held, done, outcomes)
     for folder in _system_folders(picture, folders):
         for name in picture.store.names(folder):
-            _check_index(picture, folder, name, complete)
+            _check_system(picture, folder, name, held, complete)
     complete |= check_indexes(picture, held, folders)
     _check_sizes(picture, complete)
     _check_spills(picture)
@@ -109,16 +110,18 @@ def _check_lines(picture: Picture, source: Source, complete: int, done: set[str]
     return tags, log.keys
 
 
-def _check_index(picture: Picture, folder: str, name: str, complete: dict[str, int]) -> None:
+def _check_system(picture: Picture, folder: str, name: str, held: Sessions, complete: dict[str, int]) -> None:
     """Check the samples of the machine of one session."""
     if not name.endswith(".jsonl") or name.startswith("."):
         return
     path = f"{folder}/{name}"
+    fence = held.fences.get((folder.partition("/")[2], parse_number(name.removesuffix(".jsonl")) or 0))
     try:
         complete[path] = measure(picture.fs, picture.store.path(path)).complete
+        limit = complete[path] if fence is None else min(complete[path], fence.get(path, 0))
         faults: list[tuple[int, str]] = []
         before = 0
-        for piece in read_pieces(picture.fs, picture.store.path(path), 0, complete[path]):
+        for piece in read_pieces(picture.fs, picture.store.path(path), 0, limit):
             faults += [(before + number, reason) for number, reason in parse_samples(piece)[1]][: _MOST - len(faults)]
             before += piece.count(b"\n")
     except OSError as error:
