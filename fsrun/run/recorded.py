@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fsrun.run.load import Loader
 
 _LOOKS = 8
+_SUMS = 2
+"""Digests take so many times the bytes of their manifest at most: a line of it has some 20 bytes less, name aside."""
 _OF_MEDIA = ("step", "time", "kind", "tag", "type", "size", "text", "caption", "info")
 
 
@@ -63,13 +65,14 @@ class TableFile:
     size: int
     rows: int
     columns: list[dict[str, Any]]
+    _fs: FileSystem = field(repr=False, compare=False)
 
     def read(self) -> pyarrow.Table:
         """The table as Arrow, which ``to_pandas()`` makes a DataFrame. Raises ``OSError``, ``ArrowException``."""
         import pyarrow.parquet as pq
 
         # Opened here, since by its path Arrow would wait for the writer of a pipe, and read a folder as one table.
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = self._fs.open(self.path)
         with os.fdopen(descriptor, "rb", closefd=True) as file:
             require_file(descriptor, self.path)
             return pq.read_table(file)
@@ -103,10 +106,17 @@ class Artifact:
         return {name: size for name, size in found if isinstance(name, str) and isinstance(size, int)}
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of its files: name -> hexadecimal text; empty where they were not (or not yet) taken."""
+        """SHA-256 of its files: name -> hexadecimal text; empty where they were not (or not yet) taken.
+
+        Raises ``OSError``, and ``InvalidError`` where they are more than a manifest can name.
+        """
         if layout.SUMS not in list_folder(self._fs, self._folder):
             return {}
-        return parse_sums(self._fs.read(f"{self._folder}/{layout.SUMS}", 0, codec.MAX_RECORD))
+        path, most = f"{self._folder}/{layout.SUMS}", _SUMS * codec.MAX_RECORD
+        data = self._fs.read(path, 0, most + 1)
+        if len(data) > most:
+            raise InvalidError(f"{path} is longer than the digests of any artifact")
+        return parse_sums(data)
 
 
 def read_media(loader: Loader, *, every: bool) -> list[Medium]:
@@ -135,6 +145,7 @@ def read_tables(loader: Loader, *, every: bool) -> list[TableFile]:
             job=job,
             session=session,
             path=loader.path(line.path),
+            _fs=loader.fs,
             **{key: getattr(line, key) for key in ("step", "time", "name", "size", "rows", "columns")},
         )
         for job, session, line in lines

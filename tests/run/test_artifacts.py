@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from fsrun.core import ids
+from fsrun.core import codec, ids
+from fsrun.core.errors import InvalidError
 from fsrun.disk.clock import SystemClock
 from fsrun.disk.fs import FileSystem
-from fsrun.run import artifacts, collect, digests
+from fsrun.run import artifacts, collect, digests, recorded
 from fsrun.run.artifacts import Wish
 from fsrun.run.reader import RunReader
 from fsrun.run.recorder import Recorder
@@ -110,6 +111,40 @@ def test_digests_follow_as_sha256sum_reads_them(add: Add, recorder: Recorder, ru
     kept = RunReader(str(run_dir)).artifacts("odd")[0]
     assert kept.digests() == {n: hashlib.sha256(n.encode()).hexdigest() for n in kept.files()}
     assert kept.files()["new\nline"] == 8
+
+
+def test_digests_of_more_bytes_than_a_record_are_read_whole_or_not_at_all(
+    add: Add, recorder: Recorder, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for i in range(500):
+        (folder / str(i)).touch()
+    add("many", folder)
+    assert recorder._artifacts.drain(90)
+    version = run_dir / "artifacts/many/v0"
+    manifest, sums = (version / "manifest.json").stat().st_size, version / "SHA256SUMS"
+    assert manifest < sums.stat().st_size < recorded._SUMS * manifest
+    monkeypatch.setattr(codec, "MAX_RECORD", manifest)
+    (kept,) = RunReader(str(run_dir)).artifacts("many")
+    assert len(kept.files()) == len(kept.digests()) == 500
+    sums.write_bytes(sums.read_bytes() + b"\n" * manifest)
+    with pytest.raises(InvalidError, match="SHA256SUMS is longer"):
+        kept.digests()
+
+
+def test_an_artifact_whose_manifest_no_reader_would_take_is_not_kept(
+    add: Add, run_dir: Path, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for i in range(100):
+        (folder / str(i)).touch()
+    monkeypatch.setattr(codec, "MAX_RECORD", 1000)
+    add("many", folder)
+    assert os.listdir(run_dir / "artifacts/many") == []
+    assert len(said) == 1
+    assert "was not kept: a record has at most" in said[0]
 
 
 def test_a_large_artifact_and_one_that_changes_have_no_digests(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -23,7 +24,9 @@ from hypothesis import strategies as st
 
 import fsrun
 from fsrun.run import tables
+from fsrun.run.reader import RunReader
 from fsrun.run.tables import encode
+from tests.support.fs import FaultFS
 
 pytestmark = pytest.mark.unit
 
@@ -212,6 +215,17 @@ def test_a_wrong_table_is_one_warning(run: fsrun.Run, caplog: pytest.LogCaptureF
     assert fsrun.open(run.path).tables() == []
     assert "add_table 't': a table is a DataFrame" in caplog.text
     assert len(caplog.records) == 1
+
+
+def test_a_table_is_read_through_the_file_system_of_its_reader(run: fsrun.Run) -> None:
+    run.add_table("t", [{"a": 1}], 0)
+    run.finish()
+    fs = FaultFS()
+    (table,) = RunReader(str(run.path), fs=fs).tables()
+    assert table.read().to_pylist() == [{"a": 1}]
+    fs.fail("open", match=".parquet", error=errno.ESTALE)
+    with pytest.raises(OSError, match=r"[Ss]tale"):
+        table.read()
 
 
 def test_what_stands_in_place_of_a_table_is_an_error_and_holds_nobody_up(run: fsrun.Run) -> None:
