@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeGuard
 
 import orjson
 
+from fsrun.core.codec import loads
 from fsrun.core.lines import complete_prefix
 
 TIME = "time"
@@ -67,7 +68,7 @@ def parse_samples(data: bytes) -> tuple[list[Sample], list[tuple[int, str]]]:
         if not line.strip():
             continue
         try:
-            record = orjson.loads(line)
+            record = loads(line)
         except orjson.JSONDecodeError:
             faults.append((number, "no JSON"))
             continue

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from fsrun.core import layout
+from fsrun.core import codec, layout
 from fsrun.core.errors import InvalidError, NotFoundError
 from fsrun.core.ids import MAIN
 from fsrun.disk.fs import FileSystem
@@ -140,7 +140,7 @@ def last_logged_step(fs: FileSystem, path: str, job: str, session: int) -> int |
     complete = data.partition(b"\0")[0]
     for line in reversed(complete[: complete.rfind(b"\n") + 1].splitlines()):
         try:
-            value = orjson.loads(line)
+            value = codec.loads(line)
         except orjson.JSONDecodeError:
             continue
         if isinstance(value, dict) and (step := as_int(value.get("step"))) is not None:

@@ -149,6 +149,12 @@ def test_the_list_for_scripts_is_the_run_objects_with_their_jobs(tmp_path: Path)
     assert jobs == [("main", 1, "finished", "no", "elsewhere", 1), ("eval", 2, "running", "unknown", "elsewhere", 1)]
 
 
+def test_the_step_is_that_of_the_last_line_that_a_reader_takes(tmp_path: Path) -> None:
+    run = build.run(tmp_path)
+    run.session("main", 1, build.line(1, a=1), b'{"step":2,"a":%s}\n' % (b"[" * 100 + b"]" * 100))
+    assert json.loads(fsrun("ls", "--json", root=tmp_path).stdout)[0]["step"] == 1
+
+
 def test_the_newest_run_comes_first_by_its_first_session(tmp_path: Path) -> None:
     for name, began in (("old", "2026-01-01"), ("new", "2026-03-01"), ("mid", "2026-02-01")):
         build.run(tmp_path, name).session("main", 1, opened=f"{began}T00:00:00.000Z")

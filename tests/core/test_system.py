@@ -59,3 +59,11 @@ def test_faulty_lines_are_named_and_the_others_count() -> None:
     samples, faults = parse_samples(data)
     assert samples == [Sample(1.0, {"a": 2}), Sample(2.0, {"a": 3})]
     assert [number for number, _ in faults] == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("depth", "parses"), [(99, True), (100, False)])
+def test_a_line_that_nests_deeper_than_a_hundred_does_not_parse(depth: int, parses: bool) -> None:
+    data = b'{"time":1,"a":2,"b":%s}\n{"time":2}\n' % (b"[" * depth + b"]" * depth)
+    samples, faults = parse_samples(data)
+    assert [sample.time for sample in samples] == ([1.0, 2.0] if parses else [2.0])
+    assert faults == ([] if parses else [(1, "no JSON")])
