@@ -137,13 +137,15 @@ def last_logged_step(fs: FileSystem, path: str, job: str, session: int) -> int |
         data = fs.read(log, max(0, fs.stat(log).size - _TAIL))
     except OSError:
         return None
+    from fsrun.core.scalars import as_step
+
     complete = data.partition(b"\0")[0]
-    for line in reversed(complete[: complete.rfind(b"\n") + 1].splitlines()):
+    for line in reversed(complete[: complete.rfind(b"\n") + 1].split(b"\n")):
         try:
             value = codec.loads(line)
         except orjson.JSONDecodeError:
             continue
-        if isinstance(value, dict) and (step := as_int(value.get("step"))) is not None:
+        if isinstance(value, dict) and (step := as_step(value.get("step"))) is not None:
             return step
     return None
 

@@ -149,10 +149,22 @@ def test_the_list_for_scripts_is_the_run_objects_with_their_jobs(tmp_path: Path)
     assert jobs == [("main", 1, "finished", "no", "elsewhere", 1), ("eval", 2, "running", "unknown", "elsewhere", 1)]
 
 
-def test_the_step_is_that_of_the_last_line_that_a_reader_takes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        (b'{"step":2,"a":%s}\n' % (b"[" * 100 + b"]" * 100), 1),
+        (b'{"step":18446744073709551615}\n', 1),
+        (b'{"step":2.5}\n', 1),
+        (b'{"step":2.0}\n', 2),
+        (b'{"step":2,\r"a":3}\n\r\n', 2),
+        (b'garbage\r{"step":2}\n', 1),
+    ],
+    ids=["deep", "past 64 bits", "no whole number", "whole", "a return in a line", "a return ends no line"],
+)
+def test_the_step_is_that_of_the_last_line_that_a_reader_takes(line: bytes, step: int, tmp_path: Path) -> None:
     run = build.run(tmp_path)
-    run.session("main", 1, build.line(1, a=1), b'{"step":2,"a":%s}\n' % (b"[" * 100 + b"]" * 100))
-    assert json.loads(fsrun("ls", "--json", root=tmp_path).stdout)[0]["step"] == 1
+    run.session("main", 1, build.line(1, a=1), line)
+    assert json.loads(fsrun("ls", "--json", root=tmp_path).stdout)[0]["step"] == step
 
 
 def test_the_newest_run_comes_first_by_its_first_session(tmp_path: Path) -> None:
