@@ -255,22 +255,30 @@ def standing(chain: Chain, session: int, token: str) -> tuple[Standing, int]:
 
 
 class CompleteLines:
-    """Counts the bytes of the complete lines of a log that is fed in pieces, up to its first NUL."""
+    """Counts the complete lines of a log that is fed in pieces, up to its first NUL."""
 
-    __slots__ = ("_read", "size")
+    __slots__ = ("hole", "lines", "read", "size")
 
     def __init__(self, start: int = 0) -> None:
         self.size = start
         """Bytes from the start of the log to the end of its last complete line."""
-        self._read = start
+        self.lines = 0
+        """Complete lines that were fed."""
+        self.hole: int | None = None
+        """Where the first NUL is; nothing from there on counts."""
+        self.read = start
+        """Bytes from the start of the log to the end of what was fed."""
 
     def feed(self, piece: bytes) -> bool:
         """Take the next bytes; False: a NUL stood in them, and nothing after it counts."""
         hole = piece.find(b"\0")
-        last = piece.rfind(b"\n", 0, len(piece) if hole < 0 else hole)
-        if last >= 0:
-            self.size = self._read + last + 1
-        self._read += len(piece)
+        whole = piece.rfind(b"\n", 0, len(piece) if hole < 0 else hole) + 1
+        if whole:
+            self.size = self.read + whole
+            self.lines += piece.count(b"\n", 0, whole)
+        if hole >= 0:
+            self.hole = self.read + hole
+        self.read += len(piece)
         return hole < 0
 
 

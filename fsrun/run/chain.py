@@ -135,7 +135,8 @@ def fence_of(store: Store, job: str, session: int, counted: Counted | None) -> d
     for folder, name in layout.session_logs(job, session):
         if name in _listing(store, folder, listed):
             path = layout.join(folder, name)
-            complete[path] = _complete_size(store.fs, store.path(path), max(ended.get(path, 0), taken.get(path, 0)))
+            counts = max(ended.get(path, 0), taken.get(path, 0))
+            complete[path] = measure_log(store.fs, store.path(path), counts).size
     return sessions.plan_fence(job, session, complete, ended, taken)
 
 
@@ -153,18 +154,20 @@ def _listing(store: Store, folder: str, listed: dict[str, set[str]]) -> set[str]
     return listed[folder]
 
 
-def _complete_size(fs: FileSystem, path: str, start: int) -> int:
+def measure_log(fs: FileSystem, path: str, start: int = 0) -> CompleteLines:
+    """Look through a log from byte ``start`` on, in pieces: it may be larger than memory, or say that it is.
+
+    Raises ``OSError`` where it cannot be read, or is no file.
+    """
     lines = CompleteLines(start)
     descriptor = fs.open(path)
     try:
         require_file(descriptor, path)
-        while piece := os.pread(descriptor, _PIECE, start):
-            start += len(piece)
-            if not lines.feed(piece):
-                break
+        while (piece := os.pread(descriptor, _PIECE, lines.read)) and lines.feed(piece):
+            pass
     finally:
         os.close(descriptor)
-    return lines.size
+    return lines
 
 
 def own_end(end: End, lock: Lock, clock: Clock) -> End:

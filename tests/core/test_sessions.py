@@ -243,29 +243,31 @@ class TestStanding:
 
 class TestCompleteLines:
     @pytest.mark.parametrize(
-        ("pieces", "size"),
+        ("pieces", "size", "count", "hole"),
         [
-            ([], 0),
-            ([b"abc"], 0),
-            ([b"abc\nde"], 4),
-            ([b"abc\nde", b"f\n"], 8),
-            ([b"abc", b"\n"], 4),
-            ([b"abc\nd\0f\n"], 4),
-            ([b"abc\n", b"\0\n\n"], 4),
-            ([b"\0abc\n"], 0),
+            ([], 0, 0, None),
+            ([b"abc"], 0, 0, None),
+            ([b"abc\nde"], 4, 1, None),
+            ([b"abc\nde", b"f\n"], 8, 2, None),
+            ([b"abc", b"\n"], 4, 1, None),
+            ([b"a\nc\nd\0f\n"], 4, 2, 5),
+            ([b"abc\n", b"\0\n\n"], 4, 1, 4),
+            ([b"\0abc\n"], 0, 0, 0),
         ],
     )
-    def test_complete_lines_up_to_the_first_nul_count(self, pieces: list[bytes], size: int) -> None:
+    def test_complete_lines_up_to_the_first_nul_count(
+        self, pieces: list[bytes], size: int, count: int, hole: int | None
+    ) -> None:
         lines = CompleteLines()
         for piece in pieces:
             if not lines.feed(piece):
                 break
-        assert lines.size == size
+        assert (lines.size, lines.lines, lines.hole) == (size, count, hole)
 
     def test_what_was_counted_before_is_not_read_again(self) -> None:
         lines = CompleteLines(100)
         assert lines.feed(b"ab\ncd")
-        assert lines.size == 103
+        assert (lines.size, lines.read, lines.lines) == (103, 105, 1)
 
     def test_a_nul_is_told(self) -> None:
         assert not CompleteLines().feed(b"a\n\0")

@@ -17,7 +17,7 @@ from fsrun.disk.footer import KEY, Consumed, consumed_by, find_value
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.disk.logs import POINTS, LogReader, read_pieces
 from fsrun.run import samples as run_samples
-from fsrun.run.check.extent import measure
+from fsrun.run.chain import measure_log
 from fsrun.run.sampled import SamplesFile
 from fsrun.run.spill import find_spills
 from tests.fuzz.damage import BIG, TEXTS
@@ -52,11 +52,11 @@ def test_a_spoiled_log_gives_the_points_of_its_good_lines(folder: Path, data: by
     path = folder / "main.1.jsonl"
     path.write_bytes(data)
     found, log = points(path)
-    extent = measure(FS, str(path))
-    assert extent.complete <= len(data)
-    assert (extent.hole is None) == (b"\0" not in data)
-    assert repr(points(path, extent.complete)[0]) == repr(found)
-    whole = data[: extent.complete].split(b"\n")
+    measured = measure_log(FS, str(path))
+    assert measured.size <= len(data)
+    assert (measured.hole is None) == (b"\0" not in data)
+    assert repr(points(path, measured.size)[0]) == repr(found)
+    whole = data[: measured.size].split(b"\n")
     good = {
         line["step"]
         for text in whole
@@ -81,7 +81,7 @@ def test_a_log_of_a_size_that_is_none_and_a_line_without_an_end_cost_time_alone(
         file.truncate(BIG)
     with bounded(32 << 20):
         assert len(points(path)[0]) == 78
-        assert measure(FS, str(path)).complete == len(GOOD_LINES)
+        assert measure_log(FS, str(path)).size == len(GOOD_LINES)
     path.write_bytes(GOOD_LINES + b"x" * (32 << 20))
     assert len(points(path)[0]) == 78
 

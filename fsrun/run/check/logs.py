@@ -8,7 +8,7 @@ from fsrun.core.records import End, Lock
 from fsrun.core.scalars import Sessions, Source, read_sessions, sources
 from fsrun.core.system import parse_samples
 from fsrun.disk.logs import LogReader, line_numbers, read_pieces
-from fsrun.run.check.extent import cuts_line, measure
+from fsrun.run.chain import measure_log
 from fsrun.run.check.finding import Fix, Picture
 from fsrun.run.check.kept import Outcomes
 from fsrun.run.check.recorded import check_indexes
@@ -56,25 +56,25 @@ def _check_scalars(picture: Picture, source: Source, held: Sessions, done: set[s
         message = f"session {source.session} of job {source.job} was never opened"
         picture.report("error", path, "4", message, "its lock is gone; without it no reader knows the job")
     try:
-        extent = measure(picture.fs, picture.store.path(path))
+        found = measure_log(picture.fs, picture.store.path(path))
     except OSError as error:
         picture.report("error", path, "8.2", f"cannot be read: {error.strerror}", "make it readable")
         return 0
-    if extent.hole is not None:
-        message = f"NUL bytes from byte {extent.hole} on; nothing after them counts"
+    if found.hole is not None:
+        message = f"NUL bytes from byte {found.hole} on; nothing after them counts"
         remedy = "the host lost power; what counts is intact"
-        picture.report("warning", path, "8.2", message, remedy, line=extent.lines + 1)
-    elif extent.complete < extent.size and picture.is_closed(source.job, source.session):
-        message = f"the last line is cut short ({extent.size - extent.complete} bytes); it does not count"
-        picture.report("note", path, "8.2", message, "nothing: its writer was killed", line=extent.lines + 1)
+        picture.report("warning", path, "8.2", message, remedy, line=found.lines + 1)
+    elif found.size < found.read and picture.is_closed(source.job, source.session):
+        message = f"the last line is cut short ({found.read - found.size} bytes); it does not count"
+        picture.report("note", path, "8.2", message, "nothing: its writer was killed", line=found.lines + 1)
     limit = held.limit(source)
     if limit is not None:
-        _check_limit(picture, path, extent.complete, limit)
+        _check_limit(picture, path, found.size, limit)
     # Bytes past a fence are void (protocol.md 4.7), and so are their faults.
-    counted = extent.complete if limit is None else min(limit, extent.complete)
+    counted = found.size if limit is None else min(limit, found.size)
     tags, keys = _check_lines(picture, source, counted, done)
     check_tagged(picture, source, counted, tags, keys, outcomes)
-    return extent.complete
+    return found.size
 
 
 def _check_limit(picture: Picture, path: str, complete: int, limit: int) -> None:
@@ -82,7 +82,7 @@ def _check_limit(picture: Picture, path: str, complete: int, limit: int) -> None
     if limit > complete:
         message = f"only {complete} complete bytes are there, but {limit} count by the fence of the next session"
         picture.report("error", path, "4.7", message, "lines were lost; restore the log from a copy")
-    elif cuts_line(picture.fs, picture.store.path(path), limit):
+    elif limit > 0 and picture.fs.read(picture.store.path(path), limit - 1, 1) != b"\n":
         message = f"the fence of the next session cuts a line at byte {limit}"
         picture.report("error", path, "9", message, "whoever wrote that lock does not follow protocol.md 4.7")
     elif limit < complete:
@@ -117,7 +117,7 @@ def _check_system(picture: Picture, folder: str, name: str, held: Sessions, comp
     path = f"{folder}/{name}"
     fence = held.fences.get((folder.partition("/")[2], parse_number(name.removesuffix(".jsonl")) or 0))
     try:
-        complete[path] = measure(picture.fs, picture.store.path(path)).complete
+        complete[path] = measure_log(picture.fs, picture.store.path(path)).size
         limit = complete[path] if fence is None else min(complete[path], fence.get(path, 0))
         faults: list[tuple[int, str]] = []
         before = 0

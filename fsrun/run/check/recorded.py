@@ -11,7 +11,7 @@ from fsrun.core.errors import InvalidError
 from fsrun.core.indexes import ArtifactLine, Line, paths_of, read_line
 from fsrun.core.scalars import Sessions
 from fsrun.disk.logs import read_pieces
-from fsrun.run.check.extent import measure
+from fsrun.run.chain import measure_log
 from fsrun.run.check.finding import Picture
 
 _MOST = 20
@@ -32,7 +32,7 @@ def check_indexes(picture: Picture, held: Sessions, folders: set[str]) -> dict[s
                 message = f"session {parsed[1]} of job {parsed[0]} was never opened"
                 picture.report("error", path, "4", message, "its lock is gone; without it no reader knows the job")
             try:
-                complete[path] = measure(picture.fs, picture.store.path(path)).complete
+                complete[path] = measure_log(picture.fs, picture.store.path(path)).size
             except OSError as error:
                 picture.report("error", path, "8.2", f"cannot be read: {error.strerror}", "make it readable")
                 continue
