@@ -186,21 +186,18 @@ class Store:
     def present(self, path: str) -> bool:
         """Whether a relative path is in a fresh listing of its folder."""
         folder, _, name = path.rpartition("/")
-        try:
-            return name in self.fs.names(self.path(folder) if folder else self.root)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        return name in self.names(folder)
 
     def names(self, folder: str) -> list[str]:
-        """Fresh listing of a relative folder; empty where there is none."""
+        """Fresh listing of a relative folder; empty where there is none.
+
+        Raises ``OSError`` where it cannot be reached, by links in a circle too: what acts on an empty folder must not
+        act on that one (protocol.md 2).
+        """
         try:
             return self.fs.names(self.path(folder) if folder else self.root)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        except OSError as error:
-            if error.errno == errno.ELOOP:  # links in a circle are no folder either
-                return []
-            raise
 
     def record(self, path: str) -> dict[str, Any] | None:
         """Read a record; None where it is not there (yet)."""

@@ -53,13 +53,14 @@ def read_eval(fs: FileSystem, path: str, name: str) -> dict[str, Any] | None:
 def read_queue(fs: FileSystem, run: Mapping[str, Any]) -> dict[str, Any]:
     """Count entries by place; ``finished``: FINISHED stands and is obeyed (protocol.md 5.8).
 
-    All are null, with a ``problem``, where the unit is elsewhere and cannot be reached.
+    All are null, with a ``problem``, where the unit cannot be reached.
     """
     try:
         unit = find_unit(fs, run["path"], as_map(run["unit"]) or None)
-    except NotFoundError as error:
-        return {"waiting": None, "claimed": None, "failed": None, "finished": None, "problem": str(error)}
-    state = queue_state(Store(fs, unit, MAIN, 0))
+        state = queue_state(Store(fs, unit, MAIN, 0))
+    except (NotFoundError, OSError) as error:
+        problem = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        return {"waiting": None, "claimed": None, "failed": None, "finished": None, "problem": problem}
     main = MainState(run["session"], run["status"] if run["closed"] else "running")
     return {
         "waiting": len(state.waiting),

@@ -43,7 +43,7 @@ _LOOKS = 8
 
 
 def list_folder(fs: FileSystem, folder: str) -> list[str]:
-    """Fresh listing; empty where there is no such folder."""
+    """Fresh listing for who only reads; empty where there is no such folder, whatever stands there instead."""
     try:
         return fs.names(folder)
     except (FileNotFoundError, NotADirectoryError):

@@ -31,8 +31,8 @@ class Look:
 def look(unit: Store, *, elsewhere: bool = False) -> Look:
     """List what waits; retry/ before queue/.
 
-    Raises ``NotFoundError`` where queue/ of a unit elsewhere was not found, and ``FileNotFoundError`` where that of a
-    run folder was not, which lists it: neither proves anything, and neither is ever empty (protocol.md 2, 7).
+    Raises ``NotFoundError`` where queue/ of a unit elsewhere was not found, and ``OSError`` where that of a run folder
+    was not, which lists it, or cannot be reached: none proves anything, and none is ever empty (protocol.md 2, 7).
     """
     waiting: list[tuple[str, int]] = []
     for number in _numbers(unit.names(layout.RETRY)):
@@ -51,10 +51,10 @@ def look(unit: Store, *, elsewhere: bool = False) -> Look:
 def _queue(unit: Store, elsewhere: bool) -> list[str]:
     try:
         return unit.fs.names(unit.path(layout.QUEUE))
-    except (FileNotFoundError, NotADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError):
         if elsewhere:
             raise NotFoundError(f"{unit.path(layout.QUEUE)} is gone: the hand-over unit cannot be reached") from None
-        if isinstance(error, FileNotFoundError) and layout.QUEUE in unit.fs.names(unit.root):
+        if layout.QUEUE in unit.fs.names(unit.root):
             raise
         return []
 

@@ -105,6 +105,15 @@ def test_a_unit_elsewhere_that_is_unreachable_is_not_shown_as_empty(tmp_path: Pa
     assert show(tmp_path / "root")["queue"]["waiting"] == 1
 
 
+@pytest.mark.parametrize("place", ["queue", "retry"])
+def test_a_queue_that_leads_nowhere_is_a_problem_and_not_empty(tmp_path: Path, place: str) -> None:
+    run = evaluated(tmp_path)
+    (run.path / place).symlink_to(place)
+    queue = show(tmp_path)["queue"]
+    assert {queue[key] for key in ("waiting", "claimed", "failed", "finished")} == {None}
+    assert place in queue["problem"]
+
+
 def test_without_a_rule_or_a_scored_entry_best_is_null(tmp_path: Path) -> None:
     run = build.run(tmp_path)
     run.session("main", 1)

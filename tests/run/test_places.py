@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,31 @@ def test_a_queue_that_stays_away_is_an_error_after_half_a_minute_and_never_empty
     with pytest.raises((NotFoundError, FileNotFoundError), match="queue"):
         next(entries(context, clock=clock))
     assert FINISH_WAIT <= sum(clock.slept) <= FINISH_WAIT + 5.0
+
+
+@pytest.mark.parametrize("place", ["queue", "retry", "claimed"])
+def test_links_in_a_circle_are_unreachable_and_never_empty(unit: Path, tmp_path: Path, place: str) -> None:
+    context, clock = evaluator(tmp_path / "run", unit=unit), FakeClock()
+    context.main = (1, "finished", 1)
+    shutil.rmtree(unit / place, ignore_errors=True)
+    (unit / place).symlink_to(place)
+    if place != "queue":
+        (unit / "queue" / "step_1.pt").unlink()
+    with pytest.raises(OSError, match="symbolic links"):
+        next(entries(context, clock=clock))
+    for act in (context.unit.names, context.unit.present):
+        with pytest.raises(OSError, match="symbolic links"):
+            act(f"{place}/x" if act == context.unit.present else place)
+
+
+def test_a_file_in_place_of_the_queue_is_unreachable_and_never_empty(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "queue").rmdir()
+    (run / "queue").write_bytes(b"")
+    context = evaluator(run)
+    context.main = (1, "finished", 1)
+    with pytest.raises(NotADirectoryError):
+        next(entries(context, clock=FakeClock()))
 
 
 def test_a_run_of_a_program_that_has_no_queue_has_nothing_waiting(tmp_path: Path) -> None:

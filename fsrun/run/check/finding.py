@@ -15,6 +15,7 @@ from fsrun.core.versions import refusal
 from fsrun.disk import identity
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
+from fsrun.run.load import list_folder
 
 Severity = Literal["error", "warning", "note"]
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -143,6 +144,16 @@ class Picture:
             self.report("error", shown, VERSIONS, why, "read it with a newer fsrun; this one does not write to it")
 
 
+class Seen(Store):
+    """What stands in place of a folder is a finding by itself; nothing is below it."""
+
+    __slots__ = ()
+
+    def names(self, folder: str) -> list[str]:
+        """Fresh listing of a relative folder; empty where there is none, whatever stands there instead."""
+        return list_folder(self.fs, self.path(folder) if folder else self.root)
+
+
 def gaps(numbers: Set[int], below: int) -> list[int]:
     """The first of the numbers that are missing from 1 to one that may have 18 digits, and is never counted up to."""
     return list(islice((number for number in range(1, below) if number not in numbers), _MOST_GAPS))
@@ -150,7 +161,7 @@ def gaps(numbers: Set[int], below: int) -> list[int]:
 
 def take_picture(fs: FileSystem, path: str, me: Holder | None = None) -> Picture:
     """List ``jobs/`` of a run, once."""
-    picture = Picture(fs, path, Store(fs, path, "check", 0), me or identity.own())
+    picture = Picture(fs, path, Seen(fs, path, "check", 0), me or identity.own())
     picture.names = sorted(picture.store.names(layout.JOBS))
     picture.chains = look_all(picture.names)
     return picture

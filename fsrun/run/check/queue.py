@@ -15,7 +15,7 @@ from fsrun.core.scalars import as_value
 from fsrun.core.states import MAX_FAILED, MAX_LOST
 from fsrun.disk.store import Store
 from fsrun.run import fingerprint
-from fsrun.run.check.finding import Fix, Picture, gaps
+from fsrun.run.check.finding import Fix, Picture, Seen, gaps
 from fsrun.run.check.kept import Outcomes, check_samples
 from fsrun.run.check.repair import recover_claim
 from fsrun.run.places import claims
@@ -66,7 +66,7 @@ def _reach_unit(picture: Picture) -> Store | None:
     path = named.get("path")
     if not isinstance(path, str) or not path:
         return picture.store
-    store = Store(picture.fs, path, "check", 0)
+    store = Seen(picture.fs, path, "check", 0)
     found = picture.read(layout.UNIT, Unit, store)
     if found is not None and found.id == named.get("id"):
         return store
