@@ -10,6 +10,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class FolderHints:
     def __init__(self, on_change: Callable[[str, str], None], on_note: Callable[[str], None]) -> None:
         self._on_change = on_change
         self._on_note = on_note
+        self._changes = threading.RLock()
+        """Held while what is watched changes: a sweep, markers and hints do so from threads of their own."""
         self._watches: dict[str, tuple[Any, bool]] = {}
         """By folder: watchdog's watch, and whether it is for removals alone."""
         self._observer: Any = None
@@ -51,6 +54,10 @@ class FolderHints:
 
         ``removals``: for these alone, so that a name which is renamed all the time costs nothing.
         """
+        with self._changes:
+            return self._watch(folder, removals)
+
+    def _watch(self, folder: str, removals: bool) -> bool:
         if self._broken or self._observer is None:
             return False
         if folder in self._watches:
@@ -74,12 +81,11 @@ class FolderHints:
 
     def forget(self, folder: str) -> None:
         """Watch a folder no longer."""
-        watched = self._watches.pop(folder, None)
-        if watched is not None:
-            try:
-                self._observer.unschedule(watched[0])
-            except Exception:  # noqa: BLE001 - its folder may be gone, and the watch with it
-                return
+        with self._changes:
+            watched = self._watches.pop(folder, None)
+            if watched is not None:
+                with suppress(Exception):  # its folder may be gone, and the watch with it
+                    self._observer.unschedule(watched[0])
 
     @property
     def count(self) -> int:

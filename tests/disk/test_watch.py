@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,3 +46,38 @@ def test_a_folder_watched_for_removals_tells_of_a_publication_and_of_a_close_but
     seen.clear()
     os.unlink(beat)
     until(lambda: (str(jobs), "") in seen)
+
+
+class SlowObserver:
+    """Takes a while to schedule a watch, as where the system is asked for it over a busy disk."""
+
+    def __init__(self) -> None:
+        self.scheduled: list[str] = []
+        self.first, self.second, self.gate = threading.Event(), threading.Event(), threading.Event()
+
+    def schedule(self, handler: object, folder: str, **options: object) -> object:
+        self.scheduled.append(folder)
+        (self.second if self.first.is_set() else self.first).set()
+        assert self.gate.wait(60)
+        return object()
+
+    def unschedule(self, watch: object) -> None:
+        self.scheduled.pop()
+
+
+@pytest.mark.parametrize("then", ["watch", "forget"])
+def test_two_threads_that_change_what_is_watched_come_one_after_the_other(tmp_path: Path, then: str) -> None:
+    hints = FolderHints(lambda folder, name: None, pytest.fail)
+    observer = hints._observer = SlowObserver()
+    calls = [hints.watch, getattr(hints, then)]
+    threads = [threading.Thread(target=call, args=(str(tmp_path),)) for call in calls]
+    threads[0].start()
+    assert observer.first.wait(60)
+    threads[1].start()
+    threads[1].join(0.2)
+    observer.second.wait(0.2)
+    observer.gate.set()
+    for thread in threads:
+        thread.join(60)
+    assert observer.scheduled == ([str(tmp_path)] if then == "watch" else [])
+    assert hints.count == len(observer.scheduled)
