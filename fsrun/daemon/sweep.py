@@ -213,9 +213,8 @@ class Sweeper:
             self._marked(name)
         elif not parts:
             self._new_top(f"{root}/{name}")
-        elif parts[-1] == layout.JOBS:
-            if not name or name.endswith((".lock", ".end")) or ".taken." in name:
-                self._keeper.call(folder[: -len(layout.JOBS) - 1])
+        elif not name:  # of the folders watched for removals alone: jobs/ of runs
+            self._keeper.call(folder.removesuffix(f"/{layout.JOBS}"))
         elif len(parts) == 1:
             self._keeper.call(f"{folder}/{name}")
 

@@ -253,25 +253,30 @@ def test_a_hint_finds_a_new_run_and_a_new_session_at_once(daemon: HandDaemon) ->
     daemon.live(0.2)
     assert daemon.keeper.live == 1
     job.end()
-    daemon.sweeper.hint(f"{root}/p/r/jobs", "main.1.end")
+    daemon.sweeper.hint(f"{root}/p/r/jobs", "")  # something went there, as when an end is put
     daemon.live(0.0)
     assert daemon.keeper.live == 0
     daemon.live(10.0)
     job = Job(job.run, "main", 2)
-    for name in ("main.2.aaaaaaaa.beat.1", "eval.json", ".tmp-main.1-ab"):
-        daemon.sweeper.hint(f"{root}/p/r/jobs", name)
-    daemon.live(0.0)
-    assert daemon.keeper.live == 0
-    daemon.sweeper.hint(f"{root}/p/r/jobs", "main.2.lock")
+    daemon.sweeper.hint(f"{root}/p/r/jobs", "")
     daemon.live(0.0)
     assert daemon.keeper.live == 1
     job.end()
-    daemon.sweeper.hint(f"{root}/p/r/jobs", "")  # something went there
+    daemon.sweeper.hint(f"{root}/p/r/jobs", "")
     daemon.live(0.0)
     assert daemon.keeper.live == 0
     daemon.sweeper.hint(root, "deep")
     daemon.sweeper.hint(f"{root}/p/r/scalars", "main.1.jsonl")
     daemon.live(1.0)
+
+
+def test_a_hint_finds_a_new_run_of_a_project_called_jobs(daemon: HandDaemon) -> None:
+    (daemon.root / "jobs").mkdir()
+    daemon.sweep()
+    Job(daemon.root / "jobs" / "r")
+    daemon.sweeper.hint(f"{daemon.root}/jobs", "r")
+    daemon.live(0.2)
+    assert daemon.keeper.live == 1
 
 
 def test_broken_runs_are_named_once_each_and_stop_nothing(tmp_path: Path) -> None:
