@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fsrun.cli.text import clean
+from fsrun.core.timing import ROOT_WAIT
 
 if TYPE_CHECKING:
     import socket
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 PORT = 6070
 TOKEN_VARIABLE = "FSRUN_TOKEN"
 _SHORTEST = 16
-PATIENCE = 15.0
-"""Seconds that the root may take to answer before the page is there, which then says for how long it does not."""
 _NO_CHARTS = (
     "no charts: the library for them was not there when fsrun was built; with npm it is: "
     "apt-get install npm; sh tools/setup web"
@@ -107,7 +106,7 @@ def _serve(server: Server, sockets: list[socket.socket]) -> int:
     return 128 + signal.SIGHUP if hung_up else 0
 
 
-def _existing(root: str, limit: float = PATIENCE, is_folder: Callable[[str], bool] = os.path.isdir) -> str:
+def _existing(root: str, limit: float = ROOT_WAIT, is_folder: Callable[[str], bool] = os.path.isdir) -> str:
     """The root, looked for by a thread, since the mount that it is on may hang."""
     from fsrun.core.errors import FsrunError, NotFoundError
 

@@ -57,6 +57,8 @@ POLL_INTERVAL = 1.0
 """How often an idle evaluator looks at the queue."""
 FAST_POLL = 0.05
 """The same where the trainer stands still until its entry is evaluated."""
+ROOT_WAIT = 15.0
+"""How long the root may take to answer before ``up`` shows its page, which then says for how long it does not."""
 VISIBLE_WAIT = 60.0
 """How long an evaluator waits for files of an entry that its host does not see yet."""
 VISIBLE_POLL = 1.0
