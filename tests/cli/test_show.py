@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,7 @@ def test_a_unit_elsewhere_that_is_unreachable_is_not_shown_as_empty(tmp_path: Pa
 @pytest.mark.parametrize("place", ["queue", "retry"])
 def test_a_queue_that_leads_nowhere_is_a_problem_and_not_empty(tmp_path: Path, place: str) -> None:
     run = evaluated(tmp_path)
+    shutil.rmtree(run.path / place, ignore_errors=True)
     (run.path / place).symlink_to(place)
     queue = show(tmp_path)["queue"]
     assert {queue[key] for key in ("waiting", "claimed", "failed", "finished")} == {None}
