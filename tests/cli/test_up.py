@@ -40,9 +40,11 @@ class Up:
     def environ(self) -> dict[str, str]:
         return os.environ | {"XDG_RUNTIME_DIR": str(self.folder / "runtime"), "PYTHONPATH": str(ROOT)}
 
-    def start(self, *options: str, command: str = "up", **environ: str) -> subprocess.Popen[str]:
+    def start(
+        self, *options: str, command: str = "up", through: tuple[str, str] = ("-m", "fsrun"), **environ: str
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fsrun", command, str(self.root), *options],
+            [sys.executable, *through, command, str(self.root), *options],
             env=self.environ() | environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -204,6 +206,36 @@ def test_a_daemon_that_runs_already_stays(up: Up) -> None:
     process.terminate()
     assert process.wait(PATIENCE) == 0
     assert other.poll() is None
+
+
+def test_of_two_pages_the_one_that_is_left_has_a_daemon(up: Up) -> None:
+    first, _ = up.serve()
+    daemon = up.await_daemon()
+    _, address = up.serve()
+    assert get(f"{address}api/info")["daemon"]["pid"] == daemon
+    first.kill()
+    first.wait()
+    assert lives(up.await_daemon(but=daemon))
+    until(lambda: (get(f"{address}api/info")["daemon"] or {"pid": daemon})["pid"] != daemon)
+
+
+def test_half_open_connections_keep_nobody_out_and_do_not_fill_the_log(up: Up) -> None:
+    bound = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256)); "
+    bound += "from fsrun.cli import main; sys.exit(main())"
+    process = up.start("--port", "0", "--no-daemon", through=("-c", bound))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    address = process.stdout.readline().split()[-1]
+    port = int(address.rstrip("/").rpartition(":")[2])
+    with contextlib.ExitStack() as held:
+        for _ in range(400):
+            one = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+            one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX")
+        until(lambda: not get(f"{address}api/runs")["scanning"])
+        assert [row["status"] for row in get(f"{address}api/runs")["runs"]] == ["finished"]
+    process.terminate()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert "Traceback" not in err
 
 
 def test_without_a_daemon_there_is_none(up: Up) -> None:

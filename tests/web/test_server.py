@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,52 @@ def test_a_daemon_that_cannot_be_started_is_said(tmp_path: Path, monkeypatch: py
     until(lambda: bool(said))
     beside.close()
     assert "the daemon cannot be started" in said[0]
+
+
+def test_a_daemon_of_somebody_else_that_ends_is_followed_by_the_own_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[dict[str, int] | None] = [{"pid": 7}]
+    monkeypatch.setattr(companion, "_LOOK", 0.01)
+    monkeypatch.setattr(companion, "daemon_of", lambda root: there[0])
+    # Whatever is started stays until it is told to end.
+    monkeypatch.setattr(
+        companion.child, "start", lambda words, **rest: subprocess.Popen(["sleep", "600"], start_new_session=True)
+    )
+    said: list[str] = []
+    beside = Companion(str(tmp_path), said.append)
+    beside.start()
+    try:
+        until(lambda: len(said) == 1)
+        assert (beside.pid, beside.is_kept) == (None, True)
+        there[0] = None
+        until(lambda: beside.pid is not None)
+    finally:
+        beside.close()
+    assert said == [
+        "a daemon runs on this host already (process 7); the page goes on with that one",
+        "the daemon that ran on this host has ended; one is started beside the page",
+    ]
+
+
+def test_a_root_that_another_daemon_took_first_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = ["exit 3", "exit 3"]
+    monkeypatch.setattr(companion, "_LOOK", 0.01)
+    monkeypatch.setattr(companion, "daemon_of", lambda root: None)
+    monkeypatch.setattr(
+        companion.child,
+        "start",
+        lambda words, **rest: subprocess.Popen(
+            ["sh", "-c", ends.pop() if ends else "exec sleep 600"], start_new_session=True
+        ),
+    )
+    said: list[str] = []
+    beside = Companion(str(tmp_path), said.append)
+    beside.start()
+    try:
+        until(lambda: not ends and beside.pid is not None)
+    finally:
+        beside.close()
+    assert said == []
