@@ -23,6 +23,10 @@ _LINKS = 16
 _PARTS = 256
 
 
+class LeadsOut(PermissionError):
+    """A link on a path leads out of the folder that all stands below."""
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """What stands in a folder. ``size`` and ``mtime_ns`` are those of the file that a link inside leads to."""
@@ -42,7 +46,7 @@ def open_file(folder: str, path: str) -> int:
     Raises ``OSError``: ``FileNotFoundError`` where there is none, ``PermissionError`` where a part or a link leads out,
     ``IsADirectoryError`` for a folder.
     """
-    descriptor = _walk(folder, path, last_is_folder=False)
+    descriptor = walk(folder, path, last_is_folder=False)
     try:
         require_file(descriptor, f"{folder}/{path}")
         os.set_blocking(descriptor, True)
@@ -58,7 +62,7 @@ def names_below(folder: str, path: str, start: int = 0, limit: int | None = None
 
     ``start``, ``limit``: this part alone. Raises ``OSError``.
     """
-    with _opened(_walk(folder, path, last_is_folder=True)) as descriptor:
+    with _opened(walk(folder, path, last_is_folder=True)) as descriptor:
         names = sorted(os.listdir(descriptor))
         part = names[start:] if limit is None else names[start : start + limit]
         return [_facts(folder, path, name, descriptor) for name in part], len(names)
@@ -73,7 +77,7 @@ def _facts(folder: str, path: str, name: str, descriptor: int) -> Name:
         return Name(name, _kind(facts), facts.st_size, facts.st_mtime_ns)
     target = _read_link(name, descriptor)
     try:
-        with _opened(_walk(folder, f"{path}/{name}" if path else name, last_is_folder=None)) as there:
+        with _opened(walk(folder, f"{path}/{name}" if path else name, last_is_folder=None)) as there:
             facts = os.fstat(there)
     except OSError:
         return Name(name, "link", None, None, target)
@@ -98,15 +102,18 @@ def _parts(path: str) -> list[str]:
     return path.split("/") if path else []
 
 
-def _walk(folder: str, path: str, *, last_is_folder: bool | None) -> int:
-    """Open what stands at ``path``. ``last_is_folder``: None where it may be either."""
-    left = _parts(path)
-    if any(part in ("", ".", "..") for part in left):
-        raise PermissionError(errno.EACCES, "this path is not below the folder of the run", path[:200])
-    links = 0
+def walk(folder: str, path: str, *, last_is_folder: bool | None, top: int | None = None) -> int:
+    """Open what stands at ``path``. ``last_is_folder``: None where it may be either.
+
+    ``top``: ``folder`` as it was opened, which is closed here.
+    """
     # What is open by now: the folder itself, then one for each part. The last one is where the next part is looked up.
-    trail = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+    trail = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if top is None else top]
     try:
+        left = _parts(path)
+        if any(part in ("", ".", "..") for part in left):
+            raise PermissionError(errno.EACCES, "this path is not below the folder of the run", path[:200])
+        links = 0
         while left:
             part = left.pop(0)
             if part == "..":  # of a link
@@ -157,5 +164,5 @@ def _read_link(name: str, folder: int) -> str | None:
         return None
 
 
-def _leads_out(path: str) -> PermissionError:
-    return PermissionError(errno.EACCES, "a link on this path leads out of the folder of the run", path[:200])
+def _leads_out(path: str) -> LeadsOut:
+    return LeadsOut(errno.EACCES, "a link on this path leads out of the folder of the run", path[:200])

@@ -129,7 +129,7 @@ class FileSystem(Protocol):
         ...
 
 
-class _stale_is_missing:
+class stale_is_missing:
     """ESTALE becomes ENOENT, and so does a path that no file can have (a NUL, half of a surrogate pair).
 
     No generator: this stands around every operation, and a listing of all runs makes many.
@@ -190,7 +190,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _read_all(descriptor: int, limit: int | None) -> bytes:
+def read_all(descriptor: int, limit: int | None) -> bytes:
     """Read to the end. Most records fit the first read: no file object, no growing buffer for them."""
     left = sys.maxsize if limit is None else limit
     data = os.read(descriptor, min(_READ_FIRST, left))
@@ -215,7 +215,7 @@ class LocalLog:
 
     def __init__(self, path: str, *, waits: bool = False) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (0 if waits else os.O_NONBLOCK)
-        with _stale_is_missing(path):
+        with stale_is_missing(path):
             self._descriptor = os.open(path, flags, FILE_MODE)
             try:
                 if not waits:
@@ -259,20 +259,20 @@ class LocalFileSystem:
 
     def names(self, folder: str) -> list[str]:
         """Names in a folder, afresh."""
-        with _stale_is_missing(folder):
+        with stale_is_missing(folder):
             _forget_listing(folder)
             return os.listdir(folder)
 
     def scan(self, folder: str) -> list[tuple[str, bool]]:
         """Names in a folder and whether each is a folder, afresh."""
-        with _stale_is_missing(folder):
+        with stale_is_missing(folder):
             _forget_listing(folder)
             with os.scandir(folder) as entries:
                 return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
     def read(self, path: str, start: int = 0, limit: int | None = None) -> bytes:
         """Content from ``start`` on, through a fresh open."""
-        with _stale_is_missing(path):
+        with stale_is_missing(path):
             _revalidate(path[: path.rfind("/")] or "/")
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
@@ -280,13 +280,13 @@ class LocalFileSystem:
                 refresh(descriptor)
                 if start:
                     os.lseek(descriptor, start, os.SEEK_SET)
-                return _read_all(descriptor, limit)
+                return read_all(descriptor, limit)
             finally:
                 os.close(descriptor)
 
     def stat(self, path: str) -> Stat:
         """Facts of a fresh descriptor."""
-        with _stale_is_missing(path):
+        with stale_is_missing(path):
             _revalidate(os.path.dirname(path))
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
@@ -302,7 +302,7 @@ class LocalFileSystem:
 
         After such an error the part is removed. Here, since only here is it known that it was this call that made it.
         """
-        with _stale_is_missing(path):
+        with stale_is_missing(path):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
             try:
                 try:
@@ -317,33 +317,33 @@ class LocalFileSystem:
 
     def link(self, source: str, target: str) -> None:
         """Link the file that ``source`` leads to; ``/proc/self/fd/<n>`` gives an open file one more name."""
-        with _stale_is_missing(source):
+        with stale_is_missing(source):
             # Any folder descriptor selects linkat, which alone follows links; absolute paths make it void.
             os.link(source, target, src_dir_fd=0)
 
     def rename(self, source: str, target: str) -> None:
         """Rename."""
-        with _stale_is_missing(source):
+        with stale_is_missing(source):
             os.rename(source, target)
 
     def unlink(self, path: str) -> None:
         """Remove a name."""
-        with _stale_is_missing(path):
+        with stale_is_missing(path):
             os.unlink(path)
 
     def mkdir(self, path: str) -> None:
         """Make a folder, group-inheriting (2775 less the umask)."""
-        with _stale_is_missing(path):
+        with stale_is_missing(path):
             os.mkdir(path, FOLDER_MODE)
 
     def rmdir(self, path: str) -> None:
         """Remove an empty folder."""
-        with _stale_is_missing(path):
+        with stale_is_missing(path):
             os.rmdir(path)
 
     def sync_folder(self, folder: str) -> None:
         """Make names durable; file systems that refuse that (EINVAL and the like) do so by themselves."""
-        with _stale_is_missing(folder):
+        with stale_is_missing(folder):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)
@@ -355,7 +355,7 @@ class LocalFileSystem:
 
     def symlink(self, target: str, path: str) -> None:
         """Make a symbolic link."""
-        with _stale_is_missing(path):
+        with stale_is_missing(path):
             os.symlink(target, path)
 
     def append(self, path: str) -> LogFile:
@@ -364,7 +364,7 @@ class LocalFileSystem:
 
     def open(self, path: str) -> int:
         """Open for reading; never blocks on a named pipe."""
-        with _stale_is_missing(path):
+        with stale_is_missing(path):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         refresh(descriptor)
         return descriptor
