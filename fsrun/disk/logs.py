@@ -316,7 +316,7 @@ class LogReader:
     def _line(self, line: bytes, begin: int) -> tuple[int, float, str | None, list[tuple[str, float]]] | None:
         """Step, time (NaN: none), outcome key and numbers of one line, or None for a line that is none."""
         try:
-            record = _loads(line)
+            record = load_line(line)
         except ValueError as error:
             self._fault(begin, f"no JSON: {error}")
             return None
@@ -356,8 +356,11 @@ def _why(record: Any) -> str:
     return f"the entry is no text: {_shown(record['entry'])}"
 
 
-def _loads(line: bytes) -> Any:
-    """One line of JSON; beyond the standard, as pyarrow: bare NaN and infinities, and numbers past the floats."""
+def load_line(line: bytes) -> Any:
+    """One line of JSON; beyond the standard, as pyarrow: bare NaN and infinities, and numbers past the floats.
+
+    Raises ``ValueError`` for what does not parse.
+    """
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:

@@ -326,6 +326,12 @@ def test_faults_past_a_fence_are_void_as_the_bytes_are(log: str, run: build.RunF
     assert [f[1] for f in check(run) if f[0] == "error"] == [log], "what counts is checked"
 
 
+@pytest.mark.parametrize("line", [b'{"step":1,"a\\u0001b":NaN}\n', b'\xef\xbb\xbf{"step":1,"a\\u0001b":1}\n'])
+def test_the_line_of_a_finding_is_told_where_a_reader_takes_more_than_json(line: bytes, run: build.RunFolder) -> None:
+    run.write("scalars/eval.1.jsonl", line)
+    assert [f for f in check(run) if f[3] == "6.8"] == [("warning", "scalars/eval.1.jsonl", 1, "6.8")]
+
+
 def test_the_lines_of_any_number_of_findings_are_found_in_one_pass(run: build.RunFolder) -> None:
     def passes() -> int:
         fs = CountingFS()

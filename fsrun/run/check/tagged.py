@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from fsrun.core import codec, layout
+from fsrun.core import layout
 from fsrun.core.records import Outcome
 from fsrun.core.scalars import Source
 from fsrun.core.values import check_tag, printable
-from fsrun.disk.logs import read_pieces
+from fsrun.disk.logs import load_line, read_pieces
 from fsrun.run.check.finding import Picture
 
 _MOST = 20
@@ -70,7 +70,7 @@ def _first_lines(
     key_lines: dict[str, int] = {}
     for number, text in enumerate(_lines(picture, path, limit) if tags or keys else (), 1):
         try:
-            record = codec.loads(text)
+            record = load_line(text)
         except ValueError:
             continue
         if not isinstance(record, dict):
@@ -85,5 +85,5 @@ def _first_lines(
 
 
 def _lines(picture: Picture, path: str, limit: int) -> Iterator[bytes]:
-    for piece in read_pieces(picture.fs, picture.store.path(path), 0, limit):
-        yield from piece.split(b"\n")[:-1]
+    for number, piece in enumerate(read_pieces(picture.fs, picture.store.path(path), 0, limit)):
+        yield from (piece if number else piece.removeprefix(b"\xef\xbb\xbf")).split(b"\n")[:-1]
