@@ -30,11 +30,16 @@ from fsrun.web.answers import JSON, answer, encode, refusal
 from fsrun.web.guard import Guard
 from fsrun.web.query import Query
 from fsrun.web.site import Site
+from fsrun.web.turns import Turns
 
 LIMIT = 30.0
 """Seconds after which a file system is said to hang."""
 THREADS = 24
 """That may wait for the file system at one time; a page asks for about six things at once."""
+_WIDTH = 4
+"""Of them, so many for the files of one run, and for what is recorded beside its scalars."""
+_ALONE = {"": "show", "/evals": "evals", "/tags": "scalars", "/series": "scalars", "/system": "machine"}
+"""What one thread does for a run at a time, since it brings forward what is kept of that; the others wait outside."""
 _NOTHING_THERE = NO_FILE | {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 _RUN = "/api/runs/{project}/{run}"
 
@@ -102,12 +107,30 @@ def make_app(site: Site, *, token: str | None = None, cookie: str = "fsrun", lim
 
 
 def _routes(site: Site, limit: float, disk: Executor, memory: Executor) -> list[Route]:
-    def about(who: About) -> Callable[[Request], Awaitable[Response]]:
-        def work(request: Request) -> Response:
-            path = site.catalog.path(request.path_params["project"], request.path_params["run"])
-            return answer(request, encode(who(site, path, _query(request))), JSON)
+    turns = Turns(disk)
 
-        return from_disk(work)
+    def about(tail: str, who: About) -> Callable[[Request], Awaitable[Response]]:
+        lane = _ALONE.get(tail)
+
+        async def endpoint(request: Request) -> Response:
+            query, run = _query(request), (request.path_params["project"], request.path_params["run"])
+
+            def work() -> bytes:
+                return encode(who(site, site.catalog.path(*run), query))
+
+            key = (tail, run, request.scope.get("query_string", b""))
+            made = turns.share(key, (lane, run), 1 if lane else _WIDTH, work)
+            body = await asyncio.wait_for(made, limit)
+            return await asyncio.get_running_loop().run_in_executor(memory, answer, request, body, JSON)
+
+        return endpoint
+
+    def of_files(work: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            lane = ("files", request.path_params["project"], request.path_params["run"])
+            return await asyncio.wait_for(turns.share(object(), lane, _WIDTH, partial(work, request)), limit)
+
+        return endpoint
 
     def threaded(pool: Executor, work: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -116,7 +139,7 @@ def _routes(site: Site, limit: float, disk: Executor, memory: Executor) -> list[
 
         return endpoint
 
-    from_disk, from_memory = partial(threaded, disk), partial(threaded, memory)
+    from_memory = partial(threaded, memory)
 
     def listing(request: Request) -> Response:
         project, run = request.path_params["project"], request.path_params["run"]
@@ -140,9 +163,9 @@ def _routes(site: Site, limit: float, disk: Executor, memory: Executor) -> list[
     return [
         Route("/api/info", info),
         Route("/api/runs", from_memory(runs)),
-        *(Route(_RUN + tail, about(who)) for tail, who in ABOUT.items()),
-        Route(_RUN + "/files", from_disk(listing)),
-        Route("/files/{project}/{run}/{path:anything}", from_disk(file)),
+        *(Route(_RUN + tail, about(tail, who)) for tail, who in ABOUT.items()),
+        Route(_RUN + "/files", of_files(listing)),
+        Route("/files/{project}/{run}/{path:anything}", of_files(file)),
         Route("/metrics", from_memory(measured)),
         Route("/{path:anything}", from_memory(pages.serve)),
     ]
