@@ -48,3 +48,9 @@ function span(seconds) {
   for (const [size, unit] of UNITS) if (Math.abs(seconds) >= size) return `${Number((seconds / size).toPrecision(3))} ${unit}`;
   return `${Number(seconds.toPrecision(3))} s`;
 }
+
+/** The part of the axis that an address names; null: all. */
+export function rangeOf(params) {
+  const [from, to] = "from to".split(" ").map((name) => Number(params.get(name) ?? NaN));
+  return from < to && Number.isFinite(to - from) ? [from, to] : null;
+}

@@ -7,7 +7,7 @@ import { count, plural } from "../format.js";
 import { bind } from "../keys.js";
 import { setParams } from "../route.js";
 import { Bar } from "./bar.js";
-import { place } from "./axis.js";
+import { place, rangeOf } from "./axis.js";
 import { Chart } from "./chart.js";
 import { Feed } from "./feed.js";
 import { linesOf } from "./lines.js";
@@ -43,12 +43,6 @@ export function mount(container, { runs, params = new URLSearchParams(), store =
     place.remove();
   };
   return Object.assign(end, { hid: () => grid?.repaint() });
-}
-
-/** The part of the axis that an address names; null: all. */
-function rangeOf(params) {
-  const [from, to] = ["from", "to"].map((name) => Number(params.get(name) ?? NaN));
-  return from < to && Number.isFinite(to - from) ? [from, to] : null;
 }
 
 class Grid {
