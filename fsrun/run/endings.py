@@ -140,5 +140,10 @@ def text_of(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
+def words_of(value: object) -> str:
+    """What a user gives as the reason of an end, as text of bounded length."""
+    return _cut(text_of(value), _TEXT)
+
+
 def _cut(text: str, size: int) -> str:
     return text if len(text) <= size else text[: size - 3] + "..."

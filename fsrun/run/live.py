@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fsrun.core import ids, layout
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from fsrun.run.entries import Evaluation
     from fsrun.run.session import Session
     from fsrun.run.writer import ScalarWriter
+
+_MOST_TAGS = 50_000
+"""Tags in the summary of a view and an end: with more of the longest it could be longer than a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +292,8 @@ class LiveRun:
         self.notices.warn(f"{self.path}: {layout.job_view(self.job)} could not be written: {error}", kind="view")
 
     def full_summary(self) -> dict[str, Any]:
-        """The last value of each tag, with what the user put into the summary on top."""
-        return {**self.writer.summary(), **encode_config(dict(self.summary))}
+        """The last value of each tag (of the first 50,000), with what the user put into the summary on top."""
+        return {**dict(islice(self.writer.summary().items(), _MOST_TAGS)), **encode_config(dict(self.summary))}
 
     # What the closer asks.
 
@@ -382,4 +386,4 @@ class LiveRun:
 
 def failed(reason: object) -> Ending:
     """The user's word that the run failed."""
-    return replace(endings.FINISHED, status="failed", reason=None if reason is None else endings.text_of(reason))
+    return replace(endings.FINISHED, status="failed", reason=None if reason is None else endings.words_of(reason))

@@ -351,7 +351,7 @@ class Run(Recording):
             return
         said = str.__str__(status) if isinstance(status, str) else None
         if said == "finished":
-            live.say(endings.Ending("finished", None if reason is None else endings.text_of(reason)))
+            live.say(endings.Ending("finished", None if reason is None else endings.words_of(reason)))
         elif status is not None:
             if said != "failed":
                 known = "is not known (finished or failed); the run ends as failed"

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import fsrun
-from fsrun.core import ids
+from fsrun.core import codec, ids
 from fsrun.core.config import encode_config
+from fsrun.run import live
 from tests.support.programs import PATIENCE, jobs, lines, read, run_program, until
 
 pytestmark = pytest.mark.unit
@@ -332,6 +333,22 @@ def test_the_summary_is_the_last_values_with_the_users_on_top() -> None:
             run.summary["note"]
     assert end(run.path)["summary"] == {"a": 1.0, "b": "two"}
     assert dict(run.summary) == {"a": 1.0, "b": "two"}
+
+
+def test_an_end_is_a_record_that_is_read_whatever_stands_in_it(run: fsrun.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_RECORD", 1 << 17)
+    monkeypatch.setattr(live, "_MOST_TAGS", 100)
+    for i in range(1000):
+        run.add_scalar(f"{i}/{'x' * 300}", i, 0)
+    run.summary["best"] = 7
+    run.finish("failed", "y" * (1 << 20))
+    assert run.path
+    for file in ("jobs/main.1.end", "run.json"):
+        record = codec.decode_record(Path(run.path, file).read_bytes())
+        assert record is not None
+        assert record["status"] == "failed"
+        assert record["reason"].startswith("yyy")
+        assert (len(record["summary"]), record["summary"]["best"]) == (101, 7)
 
 
 def test_finish_can_be_called_again_and_logging_after_it_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
