@@ -19,7 +19,7 @@ from fsrun.core.samples import COLUMNS, KEY, Kind
 from fsrun.run.load import list_folder
 
 if TYPE_CHECKING:
-    from fsrun.disk.fs import FileSystem
+    from fsrun.disk.fs import FileSystem, Stat
     from fsrun.run.load import Loader
 
 MAX_BYTES = 256 << 20
@@ -42,15 +42,23 @@ class SamplesFile:
     _fs: FileSystem = field(repr=False, compare=False)
     _sha256: str | None = field(repr=False, compare=False)
 
-    def read(self) -> pa.Table:
-        """The samples as Arrow. Raises ``OSError``, and ``InvalidError`` where these are not what the outcome names."""
+    def stat(self) -> Stat:
+        """Facts of the file as it is now. Raises ``OSError``."""
+        return self._fs.stat(self.path)
+
+    def data(self) -> bytes:
+        """The bytes of the file. Raises ``OSError``, and ``InvalidError`` where its outcome names others."""
         data = self._fs.read(self.path, 0, max(0, self.size) + 1)
         if len(data) != self.size:
             raise InvalidError(f"{self.path} has {len(data)} bytes, its outcome says {self.size}")
         if self._sha256 is not None and hashlib.sha256(data).hexdigest() != self._sha256:
             raise InvalidError(f"{self.path} is not what its outcome names: another digest")
+        return data
+
+    def read(self) -> pa.Table:
+        """The samples as Arrow. Raises as ``data``, and ``InvalidError`` where they are no Parquet file."""
         try:
-            return pq.read_table(pa.BufferReader(data)).replace_schema_metadata(None)
+            return pq.read_table(pa.BufferReader(self.data())).replace_schema_metadata(None)
         except pa.ArrowException as error:
             raise InvalidError(f"{self.path} is no Parquet file: {error}") from None
 

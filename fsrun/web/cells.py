@@ -29,23 +29,42 @@ _GROUP = 1 << 29
 _DEEP = 6
 _WIDE = 100
 _BATCH = 1024
+_AT_ONCE = 1 << 26
+"""Bytes that the rows of one batch may have at most, as far as the file says."""
+_REPEATING = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY", "DELTA_BYTE_ARRAY"})
+"""Encodings in which a value that is stored once, or the beginning of it, may stand in any number of rows."""
+_NUMBER = 8
 
 
 @contextmanager
 def parquet(run_path: str, path: str) -> Iterator[pyarrow.parquet.ParquetFile]:
     """Open a Parquet file below a run. Raises ``OSError``; ``InvalidError`` for what is none, also while it is read."""
+    with os.fdopen(open_file(run_path, path), "rb") as file, _read(file, path) as parquet:
+        yield parquet
+
+
+@contextmanager
+def parquet_of(data: bytes, path: str) -> Iterator[pyarrow.parquet.ParquetFile]:
+    """The same of bytes that were read from a file."""
+    import pyarrow as pa
+
+    with _read(pa.BufferReader(data), path) as parquet:
+        yield parquet
+
+
+@contextmanager
+def _read(file: Any, path: str) -> Iterator[pyarrow.parquet.ParquetFile]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with os.fdopen(open_file(run_path, path), "rb") as file:
-        try:
-            yield pq.ParquetFile(file)
-        except pa.ArrowException as error:
-            raise InvalidError(f"{path} is no Parquet file: {_line(error)}") from None
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise InvalidError(f"{path} is damaged: {_line(error)}") from None
+    try:
+        yield pq.ParquetFile(file)
+    except pa.ArrowException as error:
+        raise InvalidError(f"{path} is no Parquet file: {_line(error)}") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise InvalidError(f"{path} is damaged: {_line(error)}") from None
 
 
 def _line(error: Exception) -> str:
@@ -70,9 +89,18 @@ def page(file: pyarrow.parquet.ParquetFile, offset: int, limit: int) -> dict[str
     return {"columns": columns, "rows": rows, "total": meta.num_rows, "offset": offset, "hidden_columns": hidden}
 
 
-def require_small(file: pyarrow.parquet.ParquetFile) -> None:
-    """Raise ``InvalidError`` where the whole of a file, as it says, is more than is read at once."""
+def whole(file: pyarrow.parquet.ParquetFile) -> pyarrow.Table:
+    """All rows of a file. Raises ``InvalidError`` where they are more than is read at once."""
+    import pyarrow as pa
+
     _require_small(sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups)))
+    batches, size = [], 0
+    for number in range(file.num_row_groups):
+        for batch in _batches(file, number):
+            size += batch.nbytes
+            _require_small(size)
+            batches.append(batch)
+    return pa.Table.from_batches(batches, file.schema_arrow).combine_chunks()
 
 
 def _require_small(size: int) -> None:
@@ -84,13 +112,41 @@ def _require_small(size: int) -> None:
 
 def _of_group(file: pyarrow.parquet.ParquetFile, number: int, skip: int, limit: int) -> list[list[Any]]:
     rows: list[list[Any]] = []
-    for batch in file.iter_batches(_BATCH, row_groups=[number], use_threads=False):
+    for batch in _batches(file, number, skip + limit):
         if skip < batch.num_rows:
             rows += rows_of(batch.slice(skip, limit - len(rows)), CELL)
         skip = max(0, skip - batch.num_rows)
         if len(rows) >= limit:
             break
     return rows
+
+
+def _batches(file: pyarrow.parquet.ParquetFile, number: int, most: int = _BATCH) -> Iterator[pyarrow.RecordBatch]:
+    """A row group in batches of so few rows that none is large, whatever its pages unfold to.
+
+    What the file says of its size counts a value of a dictionary once, however many rows have it.
+    """
+    group = file.metadata.row_group(number)
+    each = 1
+    for place in range(group.num_columns):
+        chunk, width = group.column(place), _width(file, group, place)
+        if chunk.num_values > group.num_rows:
+            # Lists: all of them may stand in one row, which cannot be read in parts.
+            _require_small(chunk.num_values * (width if chunk.physical_type != "BYTE_ARRAY" else _NUMBER))
+            width *= -(-chunk.num_values // max(1, group.num_rows))
+        each += width
+    rows = max(1, min(_BATCH, most, _AT_ONCE // each))
+    return file.iter_batches(rows, row_groups=[number], use_threads=False)  # type: ignore[no-any-return]
+
+
+def _width(file: pyarrow.parquet.ParquetFile, group: Any, place: int) -> int:
+    """Bytes that one value of a column may have, beyond its share of what the file says."""
+    chunk = group.column(place)
+    if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
+        return int(file.schema.column(place).length)
+    if chunk.physical_type != "BYTE_ARRAY":
+        return _NUMBER
+    return int(chunk.total_uncompressed_size) if _REPEATING.intersection(chunk.encodings) else 0
 
 
 def take(table: pyarrow.Table, places: list[int]) -> pyarrow.Table:
@@ -107,12 +163,11 @@ def rows_of(data: pyarrow.Table | pyarrow.RecordBatch, most: int) -> list[list[A
 
 
 def values_of(column: Any, most: int) -> list[Any]:
-    """The cells of a column, also of one that holds what it should not, such as text that is none."""
-    try:
-        values = column.to_pylist()
-    except (ValueError, ArithmeticError):  # such as a time that no calendar has
-        values = [_plain(value) for value in column]
-    return [cell(value, most) for value in values]
+    """The cells of a column, also of one that holds what it should not, such as text that is none.
+
+    One after the other: what is cut is let go of before the next one is unfolded.
+    """
+    return [cell(_plain(value), most) for value in column]
 
 
 def _plain(scalar: Any) -> Any:

@@ -41,8 +41,13 @@ def render(catalog: Catalog, *, daemon: bool) -> str:
 
 
 def _family(name: str, text: str, samples: Iterable[Sample]) -> str:
-    lines = [f"{name}{_labels(labels)} {value:g}\n" for labels, value in samples]
+    lines = [f"{name}{_labels(labels)} {_number(value)}\n" for labels, value in samples]
     return f"# HELP {name} {text}\n# TYPE {name} gauge\n" + "".join(lines) if lines else ""
+
+
+def _number(value: float) -> str:
+    """All digits of a number: a step past a million is exact, and a truth is 0 or 1."""
+    return str(int(value)) if value == value and abs(value) < 2**63 and value == int(value) else repr(float(value))
 
 
 def _labels(labels: Mapping[str, str]) -> str:
@@ -51,7 +56,8 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _escape(value: str) -> str:
-    text = value.encode("utf-8", "replace").decode()
+    # Bytes that are no text are told by number: two names stay two.
+    text = value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
