@@ -119,8 +119,30 @@ def line_numbers(fs: FileSystem, path: str, begins: Sequence[int]) -> list[int]:
     return numbers
 
 
+class Names:
+    """The first ``most`` tags of some logs, as they come; no more of them are read."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.is_short = False
+        """Whether tags were left out."""
+        self._known: set[str] = set()
+
+    def admit(self, tag: str) -> bool:
+        """Whether a tag is one of them."""
+        if tag in self._known:
+            return True
+        if len(self._known) >= self.most:
+            self.is_short = True
+            return False
+        self._known.add(tag)
+        return True
+
+
 class LogReader:
     """Turns the pieces of one log into tables of ``POINTS``.
+
+    ``names``: which tags are taken of all that there are, where memory has a bound; None for no bound.
 
     ``tags``: the tags that are wanted, None for all. ``position``: the byte after the last line that was read.
     ``keys``: the outcomes that have a line, whatever tags are wanted. ``faults``: the first ``MAX_FAULTS`` faults, as
@@ -129,7 +151,15 @@ class LogReader:
 
     MAX_FAULTS = 100
 
-    def __init__(self, job: str, session: int, tags: frozenset[str] | None = None, start: int = 0) -> None:
+    def __init__(
+        self,
+        job: str,
+        session: int,
+        tags: frozenset[str] | None = None,
+        start: int = 0,
+        names: Names | None = None,
+    ) -> None:
+        self._names = names
         self.job = job
         self.session = session
         self.tags = tags
@@ -249,6 +279,8 @@ class LogReader:
             entry = entry.chunk(0).dictionary_encode().cast(CODES)
             self.keys.update(k for k in wide["entry"].unique().to_pylist() if k is not None)
         names = [n for n in wide.column_names if n not in _RESERVED and wide[n].null_count < rows]
+        if self._names is not None:
+            names = list(filter(self._names.admit, names))
         at_once = max(1, _STACKED // rows)
         return [self._stack(wide, names[i : i + at_once], time, entry) for i in range(0, len(names), at_once)]
 
@@ -331,6 +363,8 @@ class LogReader:
         numbers = []
         for tag, value in record.items():
             if tag in _RESERVED or value is None or (self.tags is not None and tag not in self.tags):
+                continue
+            if self._names is not None and not self._names.admit(tag):
                 continue
             number = as_value(value)
             if number is None:

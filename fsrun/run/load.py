@@ -33,7 +33,7 @@ from fsrun.core.scalars import (
 from fsrun.core.versions import refusal
 from fsrun.disk.footer import Consumed
 from fsrun.disk.fs import NO_FILE, FileSystem
-from fsrun.disk.logs import PIECE, POINTS, LogReader, line_numbers, read_pieces
+from fsrun.disk.logs import PIECE, POINTS, LogReader, Names, line_numbers, read_pieces
 from fsrun.disk.segments import open_segment
 from fsrun.disk.store import read_record
 from fsrun.run.points import Rules, from_points, in_order, standing
@@ -109,6 +109,8 @@ class Loader:
         self.fs = fs
         self.run_dir = run_dir
         self.problems = problems or Problems()
+        self.names: Names | None = None
+        """Which tags of logs are read; None: all."""
         self.refusals: dict[str, str] = {}
         """Why this version must not write to the run, by the path of the lock that says so."""
 
@@ -162,7 +164,7 @@ class Loader:
         positions, skipped, lined = dict(before.sources), dict(before.skipped), set(before.outcomes)
         cached = len(tables)
         for source in listed:
-            log = LogReader(source.job, source.session, tags, positions.get(source.path, 0))
+            log = LogReader(source.job, source.session, tags, positions.get(source.path, 0), self.names)
             tables += log.read(self.pieces(source, sessions, log.position))
             if log.position:
                 positions[source.path] = log.position

@@ -1,7 +1,8 @@
 """The daemon beside the page: ``fsrun daemon ROOT`` as a child that ends with this process, however that ends.
 
-Does: starts it, starts it again where it died, ends it; where another one has the root already, says so, and starts its
-own once that one has gone. Leaves to others: what it does (``fsrun.daemon``), how the two are tied (``adapters.tether``).
+Does: starts it, starts it again where it died, ends it; where another one has the root already, says so, and starts
+its own once that one has gone. Leaves to others: what it does (``fsrun.daemon``), how the two are tied
+(``adapters.tether``).
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def _is_busy(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        return bool(self.cycle) and not self.cycle.response_complete
 
     def _rest(self) -> None:
         if not self.transport.is_closing():

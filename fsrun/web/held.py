@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,14 @@ from fsrun.core import layout
 from fsrun.core.ids import MAIN
 from fsrun.core.scalars import Source, outcome_points, sources
 from fsrun.disk.fs import FileSystem
-from fsrun.disk.logs import POINTS, LogReader
+from fsrun.disk.logs import POINTS, LogReader, Names
 from fsrun.run.load import Loader, Snapshot, list_folder
 from fsrun.run.points import Rules, from_points, in_order, runs_of, standing
-from fsrun.web.line import Line
+from fsrun.web.line import Line, Points
 from fsrun.web.reduce import Array
 
+MOST_TAGS = 20_000
+"""Of a run, so many are held: each costs memory, and a row of the list of tags, whatever it has of points."""
 Origin = tuple[int, int] | None
 """The first lock as a file; None before there is one."""
 Identity = tuple[Origin, frozenset[str]]
@@ -58,6 +61,11 @@ def described(session: int, points: Iterable[tuple[int, float]]) -> dict[str, An
     return {"session": session, "step": min(steps), "time": min((t for t in times if math.isfinite(t)), default=None)}
 
 
+def too_many(most: int) -> str:
+    """What is said of a run with more tags than are shown."""
+    return f"more than {most:,} tags: so many are shown, first those that were logged first"
+
+
 class Held:
     """Some tags of a run, or all (None). Not for several threads at once: take ``busy``."""
 
@@ -70,6 +78,8 @@ class Held:
         self._fs = fs
         self._path = run_path
         self._loader = Loader(fs, run_path)
+        self._most = MOST_TAGS
+        self._is_cut = False
         self._known: Identity | None = None
         self._snapshot: Snapshot | None = None
         """The last whole reading, without its points."""
@@ -86,6 +96,12 @@ class Held:
     def size(self) -> int:
         """Bytes in memory, about."""
         return sum(line.size for line in self.lines.values()) + 10_000
+
+    @property
+    def problem(self) -> str | None:
+        """What is not held, in words."""
+        names = self._loader.names
+        return too_many(self._most) if self._is_cut or (names is not None and names.is_short) else None
 
     @property
     def start(self) -> float | None:
@@ -129,6 +145,7 @@ class Held:
 
     def _load(self, known: Identity) -> None:
         self._known = None
+        self._loader.names = Names(self._most) if self.tags is None else None
         snapshot = self._loader.load(self.tags)
         self._snapshot = replace(snapshot, table=POINTS.empty_table())
         self._rules = replace(self._loader.rules(self._snapshot), history=self._history)
@@ -150,10 +167,18 @@ class Held:
             return
         if self.tags is None:
             rules = replace(rules, history=lambda: table)
-        slices = _by_tag((table if snapshot.counted else rules.apply(table)).unify_dictionaries())
-        for tag, rows in _by_tag(table).items():
+        counted = table if snapshot.counted else rules.apply(table)
+        rows = Spread(table)
+        kept = rows if counted is table else Spread(counted.unify_dictionaries())
+        # A data.parquet may hold more than was taken of logs.
+        self._is_cut = len(rows.tags) > self._most
+        for tag in rows.longest(self._most) if self._is_cut else rows.tags:
             line = self.lines[tag] = before.get(tag) or Line(tag)
-            line.set(rows, slices.get(tag, rows.slice(0, 0)))
+            points = kept.points(tag)
+            if points is not None and rows.is_alone(tag) and rows.count(tag) == len(points.steps):
+                line.take(points)
+            else:
+                line.set(rows.table(tag), kept.table(tag))
 
     def _grow(self, snapshot: Snapshot) -> bool:
         """Read what is new; False where the run has to be read anew."""
@@ -183,7 +208,7 @@ class Held:
         log = self._logs.get(source.path)
         if log is None:
             start = snapshot.consumed.sources.get(source.path, 0)
-            log = self._logs[source.path] = LogReader(source.job, source.session, self.tags, start)
+            log = self._logs[source.path] = LogReader(source.job, source.session, self.tags, start, self._loader.names)
         pieces = self._loader.pieces(source, snapshot.sessions, log.position)
         return [table for data in pieces for table in log.feed(data)]
 
@@ -220,17 +245,26 @@ class Held:
         assert self._rules is not None
         stands = frozenset(evals).__contains__
         slow, voids = set(), False
-        for tag, rows in _by_tag(in_order(table)).items():
-            line = self.lines.setdefault(tag, Line(tag))
-            runs = runs_of(rows)
-            if len(runs) == 1 and line.append(runs.jobs[0], runs.sessions[0], rows):
+        spread = Spread(in_order(table))
+        for tag in spread.tags:
+            if tag not in self.lines and self.tags is None and len(self.lines) >= self._most:
+                self._is_cut = True
                 continue
+            line = self.lines.setdefault(tag, Line(tag))
+            points = spread.points(tag)
+            is_new = not line.jobs and (points is None or points.job != MAIN or self._rules.main_groups <= 1)
+            if points is not None and is_new and bool((np.diff(points.steps) > 0).all()):
+                line.take(points)
+                continue
+            if points is not None and line.append(points, partial(spread.table, tag)):
+                continue
+            rows = spread.table(tag)
             joined = pa.concat_tables([line.rows(), rows]).unify_dictionaries()
             rows = standing(in_order(joined), stands)
             # The rules look at all that main logged, so all of it is put in its place first.
             line.set(rows, rows)
             slow.add(tag)
-            voids = voids or MAIN in runs.jobs
+            voids = voids or MAIN in runs_of(spread.table(tag)).jobs
         if voids and self._rules.main_groups > 1:
             # What main logs after it was resumed decides about outcomes of before, under any tag.
             slow.update(tag for tag, line in self.lines.items() if line.entries is not None)
@@ -248,15 +282,54 @@ class Held:
         return in_order(pa.concat_tables(tables or [POINTS.empty_table()]).unify_dictionaries())
 
 
-def _by_tag(table: pa.Table) -> dict[str, pa.Table]:
-    """The stretches of a table that is in order, or sorted by tag at least."""
-    if not table.num_rows:
-        return {}
-    runs = runs_of(table)
-    names = table["tag"].chunk(0).dictionary.to_pylist()
-    firsts = [at for at in range(len(runs)) if at == 0 or runs.tags[at] != runs.tags[at - 1]]
-    stops = [runs.starts[at] for at in firsts[1:]] + [table.num_rows]
-    return {
-        names[runs.tags[at]]: table.slice(runs.starts[at], stop - runs.starts[at])
-        for at, stop in zip(firsts, stops, strict=True)
-    }
+class Spread:
+    """A table that is in order, by tag. What most tags need of it is cut from its columns, which costs little."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._runs = runs = runs_of(table)
+        names = table["tag"].chunk(0).dictionary.to_pylist() if table.num_rows else []
+        firsts = [at for at in range(len(runs)) if at == 0 or runs.tags[at] != runs.tags[at - 1]]
+        lasts = [*firsts[1:], len(runs)]
+        self._places = {names[runs.tags[at]]: (at, last) for at, last in zip(firsts, lasts, strict=False)}
+        time = table["time"]
+        time = pc.fill_null(time, float("nan")) if time.null_count else time
+        self._columns = np.asarray(table["step"]), np.asarray(time), np.asarray(table["value"])
+        plain = table["entry"].null_count == table.num_rows
+        self._named = None if plain else np.asarray(table["entry"].is_valid())
+
+    @property
+    def tags(self) -> list[str]:
+        """In order."""
+        return list(self._places)
+
+    def longest(self, most: int) -> list[str]:
+        """So many tags: those with the most points."""
+        return sorted(sorted(self._places, key=self.count, reverse=True)[:most])
+
+    def _rows(self, tag: str) -> tuple[int, int]:
+        first, last = self._places.get(tag, (0, 0))
+        return self._runs.starts[first], self._runs.starts[last]
+
+    def count(self, tag: str) -> int:
+        """Points of a tag."""
+        start, stop = self._rows(tag)
+        return stop - start
+
+    def is_alone(self, tag: str) -> bool:
+        """Whether one session logged all of a tag, and none of it is of an outcome."""
+        first, last = self._places.get(tag, (0, 0))
+        start, stop = self._rows(tag)
+        return last - first == 1 and not (self._named is not None and self._named[start:stop].any())
+
+    def points(self, tag: str) -> Points | None:
+        """The points of a tag that is alone."""
+        if not self.is_alone(tag):
+            return None
+        at, (start, stop) = self._places[tag][0], self._rows(tag)
+        return Points(self._runs.jobs[at], self._runs.sessions[at], *(column[start:stop] for column in self._columns))
+
+    def table(self, tag: str) -> pa.Table:
+        """The rows of a tag."""
+        start, stop = self._rows(tag)
+        return self._table.slice(start, stop - start)

@@ -6,7 +6,8 @@ rise: then a new point is put behind the others. Whatever else comes, the rules 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,18 @@ from fsrun.web.reduce import Array, word
 
 _ROOM = 1024
 _PARTS = 64
+_OBJECTS, _TABLE, _KEY = 1500, 10_000, 80
+"""Bytes of a line without points; of a table, whatever it holds; of the key of an outcome."""
+
+
+class Points(NamedTuple):
+    """Points that one session logged, without outcomes; ``times``: NaN where a line had none."""
+
+    job: str
+    session: int
+    steps: Array
+    times: Array
+    values: Array
 
 
 class Line:
@@ -66,7 +79,8 @@ class Line:
     def size(self) -> int:
         """Bytes in memory, about."""
         rows = 0 if self._rows is None else self._rows.nbytes
-        return sum(column.nbytes for column in self._columns) + rows + 300
+        own = _OBJECTS + (0 if self._rows is None else _TABLE) + _KEY * len(self.entries or ())
+        return sum(column.nbytes for column in self._columns) + rows + own
 
     def set(self, rows: pa.Table, kept: pa.Table) -> None:
         """``rows``: all points of the tag, in order; ``kept``: those of them that count, sorted by step."""
@@ -90,19 +104,29 @@ class Line:
             # A copy: a slice would hold on to the table that all tags were read into.
             self._rows = rows.take(pa.array(np.arange(rows.num_rows)))
 
-    def append(self, job: str, session: int, rows: pa.Table) -> bool:
-        """Put new points of a session behind the others; False where the rules have to be asked."""
-        steps = np.asarray(rows["step"])
+    def take(self, points: Points) -> None:
+        """As ``set``, where these points are all that were logged, and all of them count."""
+        self.version += 1
+        self.jobs, self.job, self.entries = [points.job], points.job, None
+        self._count = len(points.steps)
+        # Copies: what they are slices of holds all tags.
+        self._columns = points.steps.copy(), points.times.copy(), points.values.copy()
+        self.first = _least(self.times)
+        self._later, self._rows = [], None
+        self._owner = points.job, points.session
+        self.starts = [(points.session, 0)]
+
+    def append(self, points: Points, rows: Callable[[], pa.Table]) -> bool:
+        """Put new points of a session behind the others; False where the rules have to be asked. ``rows``: the same."""
+        job, session, steps, times, values = points
         rising = len(steps) < 2 or bool((steps[1:] > steps[:-1]).all())
         if (job, session) != self._owner or not rising or not self._count or steps[0] <= self.steps[-1]:
             return False
-        if rows["entry"].null_count < rows.num_rows:
-            return False
         if self._rows is not None:
-            self._later.append(rows)
+            self._later.append(rows())
             if len(self._later) > _PARTS:
                 self._later = [pa.concat_tables(self._later).unify_dictionaries().combine_chunks()]
-        new = steps, np.asarray(pc.fill_null(rows["time"], float("nan"))), np.asarray(rows["value"])
+        new = steps, times, values
         count = self._count + len(steps)
         if count > len(self._columns[0]):
             step, time, value = self._columns

@@ -197,7 +197,13 @@ class _View:
 
 
 def _listed(kept: Held | Tally, tags: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"tags": tags, "start": kept.start, "sessions": kept.sessions(), "cursor": str(kept.version)}
+    return {
+        "tags": tags,
+        "start": kept.start,
+        "sessions": kept.sessions(),
+        "problem": kept.problem,
+        "cursor": str(kept.version),
+    }
 
 
 _Columns = tuple[Array, Array, Array, list[str | None] | None, list[int]]

@@ -16,10 +16,10 @@ from fsrun.core import layout
 from fsrun.core.ids import MAIN
 from fsrun.core.scalars import read_sessions, sources
 from fsrun.disk.fs import FileSystem
-from fsrun.disk.logs import LogReader
+from fsrun.disk.logs import LogReader, Names
 from fsrun.run.load import Loader, list_folder
 from fsrun.run.points import in_order, runs_of
-from fsrun.web.held import Identity, described, identity_of
+from fsrun.web.held import MOST_TAGS, Identity, described, identity_of, too_many
 from fsrun.web.reduce import word
 
 
@@ -48,6 +48,7 @@ class Tally:
         self._known: Identity | None = None
         self._logs: dict[str, LogReader] = {}
         self._counts: dict[str, _Count] = {}
+        self._names = Names(MOST_TAGS)
         self._sessions: dict[int, list[tuple[int, float]]] = {}
         """Of main, after its first: the lowest step of each, and the earliest time."""
 
@@ -56,16 +57,22 @@ class Tally:
         """Bytes in memory, about."""
         return 1000 * len(self._counts) + 10_000
 
+    @property
+    def problem(self) -> str | None:
+        """What is not counted, in words."""
+        return too_many(self._names.most) if self._names.is_short else None
+
     def refresh(self) -> None:
         """Bring all up to date. Raises ``OSError`` where the run cannot be read."""
         loader = self._loader
         names = list_folder(loader.fs, loader.path(layout.JOBS))
         known = identity_of(loader.fs, loader.run_dir)
         if known != self._known:
+            self._names = Names(MOST_TAGS)
             self._known, self._logs, self._counts, self._sessions = known, {}, {}, {}
         sessions = read_sessions(loader.locks(names))
         for source in sources(list_folder(loader.fs, loader.path(layout.SCALARS))):
-            log = self._logs.setdefault(source.path, LogReader(source.job, source.session))
+            log = self._logs.setdefault(source.path, LogReader(source.job, source.session, names=self._names))
             for data in loader.pieces(source, sessions, log.position):
                 for table in log.feed(data):
                     self._count(source.job, table)

@@ -1,7 +1,7 @@
 """Who may work in a thread, decided by the event loop: no thread of a pool waits for another one.
 
-Requests that are the same share one piece of work. Work on one thing, a *lane*, has some threads at most; the rest of it
-waits here, and is given up with the last one who asked for it. A thread that hangs keeps its place in its lane.
+Requests that are the same share one piece of work. Work on one thing, a *lane*, has some threads at most; the rest of
+it waits here, and is given up with the last one who asked for it. A thread that hangs keeps its place in its lane.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -22,7 +22,7 @@ class Turns:
         self._pool = pool
         self._lanes: dict[Hashable, tuple[asyncio.Semaphore, list[None]]] = {}
         """Free places, and an item for each who has one or waits."""
-        self._shared: dict[Hashable, tuple[asyncio.Task[object], list[None]]] = {}
+        self._shared: dict[Hashable, tuple[asyncio.Task[Any], list[None]]] = {}
 
     async def share(self, key: Hashable, lane: Hashable, width: int, work: Callable[[], _T]) -> _T:
         """The result of ``work``, which is done once for all who ask for ``key`` meanwhile; ``width``: of the lane."""
@@ -31,7 +31,8 @@ class Turns:
         task, asking = self._shared[key]
         asking.append(None)
         try:
-            return await asyncio.shield(task)  # type: ignore[return-value]
+            result: _T = await asyncio.shield(task)
+            return result
         finally:
             asking.pop()
             if task.done() or not asking:

@@ -285,3 +285,30 @@ def test_answers_are_json_also_with_numbers_that_json_has_no_place_for(viewer: V
     assert tag["last"] == "Infinity"
     assert client.get("/api/runs/speech/big/system").json()["series"] == []
     assert client.get("/api/runs/speech/big/series?tag=loss&x=week").status_code == 400
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_of_very_many_tags_some_are_shown_and_the_rest_is_said(root: Path, is_large: bool) -> None:
+    from fsrun.web.held import MOST_TAGS
+
+    run = build.run(root)
+    many = (build.line(step, {f"t{step}.{i}": 1.0 for i in range(500)}, loss=0.5) for step in range(80))
+    run.session("main", 1, *many, ended=None)
+    series = Series(LocalFileSystem(), whole=100 if is_large else 1 << 30)
+    found = series.tags(str(run))
+    assert len(found["tags"]) == MOST_TAGS
+    assert found["problem"].startswith("more than 20,000 tags")
+    (loss,) = [one for one in found["tags"] if one["tag"] == "loss"]
+    assert (loss["count"], loss["last_step"]) == (80, 79)
+    run.log("main", 1, build.line(80, {"late": 1.0}, loss=0.25))
+    again = series.series(str(run), Query([("tag", "late"), ("tag", "loss")]))["series"]
+    if not is_large:
+        assert [(one["tag"], list(one["y"])[-1]) for one in again] == [("loss", 0.25)]
+
+
+def test_what_a_tag_takes_is_counted(root: Path) -> None:
+    run = build.run(root)
+    run.session("main", 1, build.line(0, {f"t{i}": 1.0 for i in range(1000)}), ended=None)
+    held = Held(LocalFileSystem(), str(run))
+    held.refresh()
+    assert held.size >= 1000 * 1000
