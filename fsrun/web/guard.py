@@ -17,7 +17,7 @@ import hmac
 import re
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
@@ -40,6 +40,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+_ABSOLUTE = re.compile(rb"(?is:https?://([^/?#]*)(/.*)?)")
 _METHODS = ("GET", "HEAD")
 _ASKING = frozenset({"/ask.js", "/theme.js", "/style.css", "/icon.svg"})
 """What the page that asks for the token is made of: files of the package, which say nothing of any run."""
@@ -58,6 +59,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
+            scope = _without_origin(scope)
             response = self._look(scope)
             await (response or self._app)(scope, receive, _with_policies(send))
         # Anything else, such as a web socket, is not answered: there is none here.
@@ -106,6 +108,18 @@ class Guard:
                 page = file.read()
             return Response(page, 401, challenge | {"Cache-Control": "no-store"}, "text/html; charset=utf-8")
         return refusal(401, "a token is needed: open the address that fsrun up printed", challenge)
+
+
+def _without_origin(scope: Scope) -> Scope:
+    """A request for ``http://host/path``, as to a proxy, as one for ``/path`` of that host, whatever ``Host`` says."""
+    found = _ABSOLUTE.fullmatch(scope.get("raw_path") or scope["path"].encode())
+    if found is None:
+        return scope
+    path = found[2] or b"/"
+    headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+    return {**scope, "path": unquote(path.decode("latin-1")), "raw_path": path} | {
+        "headers": [*headers, (b"host", found[1])]
+    }
 
 
 def _is_foreign(headers: Headers) -> bool:

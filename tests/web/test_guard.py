@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fsrun.web.app import make_app
 from fsrun.web.guard import POLICY
+from fsrun.web.site import Site
 from support.viewer import Viewer
 
 TOKEN = "a-token-of-length-20"
@@ -147,3 +152,30 @@ def test_a_broken_cookie_is_no_cookie(viewer: Viewer) -> None:
     client = viewer(token=TOKEN, base_url="http://node7:6070")
     for cookie in ("fsrun", "fsrun=", "=;;=", 'fsrun="', "fsrun=wrong", "a" * 5000):
         assert client.get("/api/info", headers={"cookie": cookie}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://localhost/api/info", "localhost", 200),
+        ("HTTP://127.0.0.1:6070/api/info?a=1", "evil.example", 200),
+        ("http://evil.example/api/info", "localhost", 403),
+        ("http://me@localhost/api/info", "localhost", 400),
+        ("http:///api/info", "localhost", 400),
+        ("http://localhost/api/none", "localhost", 404),
+    ],
+)
+def test_a_target_with_a_host_counts_as_that_host(root: Path, target: str, host: str, status: int) -> None:
+    path, _, query = target.partition("?")
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode()}
+    scope |= {"headers": [(b"host", host.encode())], "scheme": "http", "http_version": "1.1", "root_path": ""}
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    asyncio.run(make_app(Site(str(root)))(scope, receive, send))
+    assert sent[0]["status"] == status

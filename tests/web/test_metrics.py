@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -70,3 +71,20 @@ def test_each_metric_is_described_once(root: Path) -> None:
     described = re.findall(r"# TYPE (\S+) gauge", text)
     assert len(described) == len(set(described))
     assert set(re.findall(r"^(fsrun_[a-z_]+)", text, re.M)) == set(described)
+
+
+def test_numbers_have_all_their_digits(root: Path) -> None:
+    run = build.run(root)
+    opened = rfc3339(FakeClock().now_ns())
+    run.session("main", 1, build.line(12_345_678_901, loss=0.5), ended=None, opened=opened, timeout=30.123456789)
+    text = rendered(root)
+    assert 'fsrun_step{project="speech",run="big",job="main"} 12345678901\n' in text
+    assert 'fsrun_job_timeout_seconds{project="speech",run="big",job="main"} 30.123456789\n' in text
+
+
+def test_two_names_that_are_no_text_are_two_series(root: Path) -> None:
+    opened = rfc3339(FakeClock().now_ns())
+    for name in (b"a\xff", b"a\xfe"):
+        build.run(root, os.fsdecode(name)).session("main", 1, build.line(1, loss=0.5), ended=None, opened=opened)
+    steps = [line for line in rendered(root).splitlines() if line.startswith("fsrun_step{")]
+    assert len(steps) == len(set(steps)) == 2
