@@ -19,12 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from fsrun.core import layout
-from fsrun.core.records import parse_rfc3339
+from fsrun.core.records import parse_rfc3339, rfc3339
 from fsrun.disk.clock import Clock, SystemClock
 from fsrun.disk.fs import FileSystem
 from fsrun.web.answers import encode
@@ -68,6 +69,8 @@ class Held:
     body: bytes = b""
     row: dict[str, Any] | None = None
     live: bool = False
+    unseen: str | None = None
+    """Why it could not be read at the last look; the row is the one of before."""
     status: str = "unknown"
     jobs: tuple[tuple[str, str], ...] = ()
     names: int = 0
@@ -164,6 +167,11 @@ class Catalog:
                     jobs[job] = jobs.get(job, 0) + 1
         return runs, jobs
 
+    def unreachable(self) -> int:
+        """How many runs could not be read at the last look."""
+        with self._lock:
+            return sum(held.unseen is not None for held in self._held.values())
+
     @property
     def scanned(self) -> bool:
         """Whether the whole root was looked through once."""
@@ -257,6 +265,8 @@ class Catalog:
         wanted = set(self._hints)
         self._hints.clear()
         wanted |= {key for key, held in self._held.items() if held.live}
+        # Those of an outage are seen again soon after it, some at a time.
+        wanted.update(islice((key for key, held in self._held.items() if held.unseen is not None), _TRIED))
         self._look_at(self._paths(wanted), pool, fully=True)
         self._look_at(self._paths(key for key in self._marked() if key not in wanted), pool)
         self._refreshed = self._clock.monotonic()
@@ -340,12 +350,13 @@ class Catalog:
         held = self._held.get(key)
         try:
             names = self._fs.names(f"{path}/{layout.JOBS}")
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if isinstance(error.__cause__, OSError):  # a stale handle says nothing about what is there
+                self._miss(held or Held(key, path), f"{layout.JOBS}/ cannot be listed: {error.__cause__.strerror}")
+                return
             names = []
         except OSError as error:
-            self._keep(
-                held or Held(key, path), unknown_row(key, f"{layout.JOBS}/ cannot be listed: {error.strerror}"), 0
-            )
+            self._miss(held or Held(key, path), f"{layout.JOBS}/ cannot be listed: {error.strerror}")
             return
         now = self._clock.monotonic()
         self._alive_at = now
@@ -356,11 +367,26 @@ class Catalog:
         note_beats(held, names, now)
         try:
             row = read_row(self._fs, path, key, names, held.tails, now_ns=self._clock.now_ns())
+        except OSError as error:
+            self._miss(held, f"cannot be read: {error.strerror}")
+            return
         except Exception as error:  # noqa: BLE001 - a run that is damaged in a way nobody thought of harms no other
             row = unknown_row(key, f"cannot be read: {error}")
         self._keep(held, row, sign)
 
-    def _keep(self, held: Held, row: dict[str, Any], sign: int) -> None:
+    def _miss(self, held: Held, why: str) -> None:
+        """Keep the last row of a run that cannot be read now, with since when: an outage says nothing about jobs."""
+        if not held.body:
+            row, held.unseen = unknown_row(held.key, why), why
+        else:
+            row = held.row or orjson.loads(held.body)
+            if held.unseen is None:
+                held.unseen = f"not seen since {rfc3339(self._clock.now_ns())}: {why}"
+                row = row | {"problem": held.unseen}
+        self._keep(held, row, 0, unseen=held.unseen)
+
+    def _keep(self, held: Held, row: dict[str, Any], sign: int, *, unseen: str | None = None) -> None:
+        held.unseen = unseen
         quiet = row | {"silent_s": None, "jobs": [job | {"silent_s": None} for job in row["jobs"]]}
         # A copy: the encoder's own bytes keep its buffer of 16 KB.
         body = bytes(memoryview(encode(quiet)))

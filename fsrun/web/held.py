@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -79,6 +79,7 @@ class Held:
         self._path = run_path
         self._loader = Loader(fs, run_path)
         self._most = MOST_TAGS
+        self._marks = Marks(fs, run_path)
         self._is_cut = False
         self._known: Identity | None = None
         self._snapshot: Snapshot | None = None
@@ -146,6 +147,9 @@ class Held:
     def _load(self, known: Identity) -> None:
         self._known = None
         self._loader.names = Names(self._most) if self.tags is None else None
+        self._marks = Marks(self._fs, self._path)
+        # Before they are read: what is replaced meanwhile is seen with the next look.
+        self._marks.hold(dict.fromkeys((source.path for source in self._listed()), 0))
         snapshot = self._loader.load(self.tags)
         self._snapshot = replace(snapshot, table=POINTS.empty_table())
         self._rules = replace(self._loader.rules(self._snapshot), history=self._history)
@@ -180,11 +184,17 @@ class Held:
             else:
                 line.set(rows.table(tag), kept.table(tag))
 
+    def _listed(self) -> list[Source]:
+        return sources(list_folder(self._fs, self._loader.path(layout.SCALARS)))
+
     def _grow(self, snapshot: Snapshot) -> bool:
         """Read what is new; False where the run has to be read anew."""
+        read = dict(snapshot.consumed.sources) | {path: log.position for path, log in self._logs.items()}
+        if not self._marks.hold(read):
+            return False
         fresh: list[pa.Table] = []
         grown: dict[tuple[str, int], int] = {}
-        for source in reversed(sources(list_folder(self._fs, self._loader.path(layout.SCALARS)))):
+        for source in reversed(self._listed()):
             key = source.job, source.session
             tables = self._tail(source, snapshot)
             if tables and grown.get(key, -1) > source.piece:
@@ -280,6 +290,27 @@ class Held:
             return self._loader.load().table
         tables = [line.rows() for line in self.lines.values() if MAIN in line.jobs]
         return in_order(pa.concat_tables(tables or [POINTS.empty_table()]).unify_dictionaries())
+
+
+class Marks:
+    """Which file each log is, and how much of it was read: a log that was replaced or cut has to be read anew."""
+
+    def __init__(self, fs: FileSystem, run_path: str) -> None:
+        self._fs, self._path = fs, run_path
+        self._inodes: dict[str, int] = {}
+
+    def hold(self, read: Mapping[str, int]) -> bool:
+        """Whether each log is still the one that was read so far; ``read``: bytes of each, by path in the run."""
+        for path, position in read.items():
+            try:
+                facts = self._fs.stat(f"{self._path}/{path}")
+            except FileNotFoundError:
+                if path in self._inodes:
+                    return False
+                continue
+            if self._inodes.setdefault(path, facts.inode) != facts.inode or facts.size < position:
+                return False
+        return True
 
 
 class Spread:

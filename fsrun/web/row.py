@@ -159,7 +159,7 @@ def _read_tails(fs: FileSystem, path: str, jobs: Iterable[Mapping[str, Any]], ta
 
 
 def _advance(fs: FileSystem, log: str, tail: Tail) -> None:
-    if tail.offset < 0:
+    if tail.offset < 0 or fs.stat(log).size < tail.offset:  # a log that was cut begins anew
         tail.offset = max(0, fs.stat(log).size - _TAIL)
     elif fs.stat(log).size - tail.offset > _JUMP:
         tail.offset = max(tail.offset, fs.stat(log).size - _TAIL)

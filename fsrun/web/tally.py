@@ -19,7 +19,7 @@ from fsrun.disk.fs import FileSystem
 from fsrun.disk.logs import LogReader, Names
 from fsrun.run.load import Loader, list_folder
 from fsrun.run.points import in_order, runs_of
-from fsrun.web.held import MOST_TAGS, Identity, described, identity_of, too_many
+from fsrun.web.held import MOST_TAGS, Identity, Marks, described, identity_of, too_many
 from fsrun.web.reduce import word
 
 
@@ -48,6 +48,7 @@ class Tally:
         self._known: Identity | None = None
         self._logs: dict[str, LogReader] = {}
         self._counts: dict[str, _Count] = {}
+        self._marks = Marks(fs, run_path)
         self._names = Names(MOST_TAGS)
         self._sessions: dict[int, list[tuple[int, float]]] = {}
         """Of main, after its first: the lowest step of each, and the earliest time."""
@@ -67,7 +68,8 @@ class Tally:
         loader = self._loader
         names = list_folder(loader.fs, loader.path(layout.JOBS))
         known = identity_of(loader.fs, loader.run_dir)
-        if known != self._known:
+        if known != self._known or not self._marks.hold({path: log.position for path, log in self._logs.items()}):
+            self._marks = Marks(loader.fs, loader.run_dir)
             self._names = Names(MOST_TAGS)
             self._known, self._logs, self._counts, self._sessions = known, {}, {}, {}
         sessions = read_sessions(loader.locks(names))

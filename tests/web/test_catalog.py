@@ -370,3 +370,27 @@ def test_a_folder_that_does_not_answer_is_said_so(catalog: Catalog, run: RunFold
     assert told(catalog)["stalled_s"] is None
     clock.advance(60)
     assert told(catalog)["stalled_s"] == 60.0
+
+
+@pytest.mark.parametrize("error", [107, 5, 116, 24, 110])
+def test_an_outage_keeps_the_last_rows_and_says_since_when(
+    root: Path, run: RunFolder, clock: FakeClock, error: int
+) -> None:
+    live = build.run(root, "live")
+    live.session("main", 1, build.line(7, loss=0.5), ended=None)
+    fs = FaultFS(LocalFileSystem())
+    catalog = Catalog(fs, str(root), clock)
+    catalog.look()
+    before = rows(catalog)["speech/live"]
+    fs.fail("names", match="/live/jobs", error=error, times=1000)
+    for _ in range(3):
+        look(catalog, clock)
+    row = rows(catalog)["speech/live"]
+    assert row["problem"].startswith("not seen since ")
+    assert (row["status"], row["step"], row["summary"]) == (before["status"], 7, {"loss": 0.5})
+    assert catalog.unreachable() == 1
+    assert [one["key"] for one in catalog.live()] == ["speech/live"]
+    fs.clear()
+    look(catalog, clock)
+    assert rows(catalog)["speech/live"]["problem"] is None
+    assert catalog.unreachable() == 0

@@ -312,3 +312,22 @@ def test_what_a_tag_takes_is_counted(root: Path) -> None:
     held = Held(LocalFileSystem(), str(run))
     held.refresh()
     assert held.size >= 1000 * 1000
+
+
+@pytest.mark.parametrize("how", ["replaced", "cut"])
+def test_a_log_that_was_replaced_or_cut_is_read_anew(root: Path, how: str) -> None:
+    run = build.run(root)
+    run.session("main", 1, *(build.line(step, loss=1.0) for step in range(5)), ended=None)
+    held, tally = Held(LocalFileSystem(), str(run)), Tally(LocalFileSystem(), str(run))
+    held_points(held)
+    tally.refresh()
+    log = run.path / "scalars/main.1.jsonl"
+    if how == "replaced":
+        other = log.with_name("other")
+        other.write_bytes(b"".join(build.line(step, loss=2.0) for step in range(9)))
+        other.replace(log)
+    else:
+        log.write_bytes(build.line(0, loss=2.0))
+    assert held_points(held) == read_points(run.path)
+    tally.refresh()
+    assert [(one["count"], one["last"]) for one in tally.describe()] == [(9 if how == "replaced" else 1, 2.0)]
