@@ -126,7 +126,7 @@ def test_beyond_this_machine_only_who_has_the_token_sees_anything(
     friend, stranger = pages
     for query in ("", "?token=0123456789abcdef0123456789abcdef"):
         assert stranger.page.goto(f"{open_one.address}{query}").status == 401
-        assert "a token is needed" in stranger.page.inner_text("body")
+        assert stranger.page.inner_text("h1") == "A token is needed"
     friend.page.goto(f"{open_one.address}?{printed.query}#/run/speech/run-00")
     friend.sees(".run-line", "run-00")
     assert "token" not in friend.page.url
