@@ -25,6 +25,7 @@ def render(catalog: Catalog, *, daemon: bool) -> str:
         ("stalled_seconds", "How long the root has not answered; 0 while it does.", [({}, catalog.stalled() or 0.0)]),
         ("daemon_running", "1 while a daemon of this root runs on this host.", [({}, daemon)]),
         ("runs", "Runs by the status of main.", [({"status": s}, n) for s, n in sorted(runs.items())]),
+        ("runs_unreachable", "Runs that could not be read at the last look.", [({}, catalog.unreachable())]),
         (
             "jobs",
             "Jobs of all runs by name and status.",
