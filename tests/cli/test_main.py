@@ -218,12 +218,12 @@ import pyarrow
 from fsrun.cli import main
 atexit.register(lambda: print("after all", file=sys.stderr))
 def late():
-    inside = []
-    while "_shutdown" not in inside:
+    main = threading.main_thread().ident
+    while True:
         time.sleep(0.01)
-        inside = [frame.name for frame in traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])]
-    os.kill(os.getpid(), signal.SIGTERM)
-    threading.Event().wait()
+        if "_shutdown" in [frame.name for frame in traceback.extract_stack(sys._current_frames()[main])]:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)  # again where it came just before the wait began: Python sees it when that is over
 threading.Thread(target=late).start()
 main()
 """
