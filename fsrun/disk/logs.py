@@ -39,6 +39,8 @@ _STACKED = 1 << 20
 """Rows that are made of columns at once."""
 _MAX_CELLS = 8 << 20
 """Estimated lines x tags of a piece above which its columns would hold mostly nothing: read line by line."""
+_MAX_COLUMNS = 4096
+"""Tags of lines that differ above which a column each costs more than reading line by line."""
 _BOM = b"\xef\xbb\xbf"
 _RESERVED = frozenset({"step", "time", "entry"})
 _NESTED = re.compile(rb":[ \t\r]*[\[{]|(?:^|\n)[ \t\r]*\[")
@@ -237,6 +239,8 @@ class LogReader:
         # Good and Turing: the share of tags seen once estimates how often a line brings one that was never seen.
         once = sum(n == 1 for n in seen.values())
         if count == 0 or lines * (len(seen) + once * lines / count) > _MAX_CELLS:
+            return None
+        if len(shapes) > 1 and len(seen) > _MAX_COLUMNS:
             return None
         return [tag for tag in seen if tag not in _RESERVED]
 
