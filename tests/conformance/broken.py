@@ -110,6 +110,15 @@ def samples_in_the_order_of_the_file() -> None:
 
 
 @fault
+def writes_an_entry_in_place() -> None:
+    def enqueue(self: Driver, path: str, name: str, step: str) -> list[object]:
+        Path(self.folder, "queue", name).write_bytes(Path(path).read_bytes())
+        return ["enqueued", name]
+
+    replace(Driver, "enqueue", enqueue)
+
+
+@fault
 def closes_too_early() -> None:
     replace(Timing, "window", property(lambda self: self.timeout / 3))
 

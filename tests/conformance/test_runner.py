@@ -47,6 +47,7 @@ def test_the_client_of_the_library_passes() -> None:
         ("opens-while-held", "drive:held-elsewhere", "expected 'held node7 4711'", "4.4"),
         ("proves-by-the-name-of-the-host", "drive:held-here", "so that its pid proves nothing", "4.4"),
         ("samples-in-the-order-of-the-file", "drive:large", "is ('failed', 'changed')", "6.4"),
+        ("writes-an-entry-in-place", "drive:finished", "was written under its true name", "9, 4; 5.1, 5.6"),
         ("closes-too-early", "drive:take-over-expired", "although T is 3 s", "4.4"),
         ("never-beats", "drive:beats-alone", "the beat stood still", "4.2"),
         ("reads-past-a-fence", "read:valid/zombie_past_the_fence", "points.", None),

@@ -295,8 +295,9 @@ def linked(stage: Stage) -> None:
     own = stage.file("x_1.pt", b"weights")
     os.link(own, stage.run / "queue/x_1.pt")
     for name in ("f_2/a", "f_2/b"):
-        (stage.run / "queue/f_2").mkdir(exist_ok=True)
-        os.link(stage.file(name, name.encode()), stage.run / "queue" / name)
+        (stage.run / "queue/.f_2").mkdir(exist_ok=True)
+        os.link(stage.file(name, name.encode()), stage.run / "queue" / f".{name}")
+    os.rename(stage.run / "queue/.f_2", stage.run / "queue/f_2")
     hand.entry("y_3.pt", b"moved")
     client = stage.opened("eval")
     client.must(["best", "max", "acc", 0], "ruled")

@@ -94,6 +94,11 @@ def outcome(run: Path, entry: str, attempt: int) -> dict[str, Any]:
     return _there(run / "evals" / f"{entry}.{attempt}.json", "5.3")
 
 
+def finished(run: Path) -> dict[str, Any]:
+    """The record in FINISHED."""
+    return _there(run / "queue" / "FINISHED", "5.8")
+
+
 def _there(path: Path, rule: str) -> dict[str, Any]:
     if path.name not in names(path.parent):
         raise Failure(f"{path.name} is missing", rule, path)

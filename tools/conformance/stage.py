@@ -15,9 +15,11 @@ from typing import Any
 
 import folder
 import invariants
+import orders
 import vectors
 from driven import LIMIT, MARK, Driven, Failure, expect
 from hand import Hand
+from watching import Watcher
 
 from fsrun.core.errors import NotFoundError
 from fsrun.run.check import check_run
@@ -64,6 +66,7 @@ class Stage:
         self.words, self._against = list(client), list(against)
         self._driven: list[Driven] = []
         self._seen: dict[Path, bytes] = {}
+        self._watcher = Watcher(place, self.run)
 
     # Processes.
 
@@ -162,7 +165,8 @@ class Stage:
             time.sleep(0.02)
 
     def note(self) -> None:
-        """Remember the records that stand now: none of them may change."""
+        """Remember the records that stand now: none of them may change; and what has come and gone."""
+        self._watcher.look()
         for path in folder.immutable(self.run):
             if path not in self._seen:
                 try:
@@ -178,6 +182,7 @@ class Stage:
         """What comes is about another run."""
         self._seen.clear()
         self.handed_over.clear()
+        self._watcher.forget()
 
     def settle(self) -> None:
         """Judge what is left. Raises ``Failure``."""
@@ -185,6 +190,7 @@ class Stage:
             return
         self.note()
         invariants.unchanged(self.run, self._seen)
+        orders.judge(self.run, self._watcher)
         invariants.check(self.run, self.handed_over, killed=self.killed)
         try:
             found = [finding for finding in check_run(str(self.run)) if finding.severity == "error"]
@@ -199,6 +205,7 @@ class Stage:
         """End every process that was started."""
         for driven in self._driven:
             driven.clear()
+        self._watcher.close()
 
 
 def read(words: Sequence[str], run: Path, environ: Mapping[str, str], *, alone: bool = False) -> dict[str, Any]:
