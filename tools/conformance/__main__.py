@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -60,8 +61,13 @@ class Result:
             return f"passes now, take it out  {name}: listed with {self.reason!r}" if self.reason else f"ok      {name}"
         if self.reason:
             return f"expected failure  {name}: {self.reason}"
+        return f"FAILED  {name}: {self.fault}"
+
+    @property
+    def fault(self) -> str:
+        """What is wrong, where, and by which rule."""
         rule = f"protocol.md {self.rule}" if self.rule else "docs/clients.md"
-        return f"FAILED  {name}: {self.what} ({f'{self.where}; ' if self.where else ''}{rule})"
+        return f"{self.what} ({f'{self.where}; ' if self.where else ''}{rule})"
 
 
 def reading_checks(folder: Path) -> Iterator[Check]:
@@ -117,14 +123,23 @@ def perform_all(args: argparse.Namespace, checks: Sequence[Check], words: list[s
     expected = expected_failures(words, args.expected)
     against = shlex.split(args.against) if args.against else [sys.executable, str(PYTHON)]
     results: list[Result] = []
+    said: Counter[str] = Counter()
     with ThreadPoolExecutor(args.jobs) as pool:
         # The long ones first: a scenario of many rounds that begins last is waited for by all the others.
         in_order = sorted(checks, key=lambda check: not check.name.startswith(("kill:", "python:")))
         futures = [pool.submit(perform, c, words, against, args.seed, expected.get(c.name, "")) for c in in_order]
         for future in as_completed(futures):
             results.append(future.result())
-            if not args.json:
-                print(results[-1], flush=True)
+            last = results[-1]
+            shown = not args.json
+            if not last.passed and not last.reason:  # One fault of all checks is one line.
+                shown = shown and not said[last.what]
+                said[last.what] += 1
+            if shown:
+                print(last, flush=True)
+    for what, count in said.items():
+        if count > 1 and not args.json:
+            print(f"FAILED  {count} checks in all with: {what}")
     return results
 
 
@@ -167,12 +182,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"the list of expected failures names no check: {' '.join(sorted(unknown))}", file=sys.stderr)
         return 2
+    for program in (words[0], *shlex.split(args.against or "")[:1]):
+        if shutil.which(program) is None:
+            print(
+                f"there is no program {program} to start: --client takes a command (docs/clients.md)", file=sys.stderr
+            )
+            return 2
     results = perform_all(args, checks, words)
     bad = [result for result in results if not result.good]
     if args.json:
         print(json.dumps({"client": args.client, "results": [asdict(r) | {"good": r.good} for r in results]}))
     else:
-        failed = f", {len(bad)} not as expected: {' '.join(sorted(r.check for r in bad))}" if bad else ""
+        listed = " ".join(sorted(r.check for r in bad)[:20]) + (" ..." if len(bad) > 20 else "")
+        failed = f", {len(bad)} not as expected: {listed}" if bad else ""
         print(f"{len(results)} checks in {time.monotonic() - began:.0f} s, seed {args.seed}{failed}")
     return 1 if bad else 0
 

@@ -71,7 +71,10 @@ def evaluates(stage: Stage) -> None:
         facts = {"state": "done", "job": "eval", "session": 1, "token": lock["token"], "main_session": 1}
         facts |= {"step": 7, "order": 99} if entry == "x_7.pt" else {"step": 8}
         check_outcome(stage, entry, 1, scores={"acc": score, "loss": "NaN"}, **facts)
-        line = folder.lines(stage.run, "eval", 1)[-1]
+        logged = folder.lines(stage.run, "eval", 1)
+        expect(logged, f"{entry} is done, and no line of its points was logged", "5.9", stage.run / "scalars")
+        line = logged[-1]
+        expect("time" in line, f"the line of {entry} has no time: {line}", "6.8", stage.run / "scalars")
         line.pop("time")
         wanted = {"step": facts["step"], "acc": score, "loss": "NaN", "entry": f"{entry}.1"}
         expect(line == wanted, f"the line of {entry} is {line}", "5.9")

@@ -139,7 +139,7 @@ class Driver:
     def _holder(self, job: str) -> tuple[str, int]:
         chain = look(self.fs.names(f"{self.folder}/{layout.JOBS}"), job)
         holder = holder_of(read_lock(Store(self.fs, self.folder, job, chain.highest), job, chain.highest))
-        return holder.host, holder.pid or 0
+        return holder.host or "unknown", holder.pid or 0
 
     def beat(self) -> list[object]:
         """``beat``: each command beats, so what is left is to say the number."""

@@ -50,6 +50,10 @@ def scenario(name: str) -> Callable[[Callable[[Stage], None]], Callable[[Stage],
     return register
 
 
+class NoReader(Failure):
+    """The client says that it has no ``read``."""
+
+
 class Stage:
     """What a scenario works with; ``settle`` judges, ``clear`` ends what is left."""
 
@@ -101,13 +105,16 @@ class Stage:
         driven.kill()
 
     def read(self) -> dict[str, Any]:
-        """What the client says of the run. Raises ``Failure``."""
-        return read(self.words, self.run, self.environ)
+        """What the client says of the run; what fsrun says where the client has no ``read`` yet. Raises ``Failure``."""
+        try:
+            return read(self.words, self.run, self.environ)
+        except NoReader:
+            return read([sys.executable, str(PYTHON)], self.run, self.environ)
 
     def agree(self) -> None:
         """The client reads what fsrun's own library reads. Raises ``Failure``."""
         ours = read([sys.executable, str(PYTHON)], self.run, self.environ)
-        differences = vectors.differences(ours, self.read())
+        differences = vectors.differences(ours, read(self.words, self.run, self.environ))
         expect(not differences, f"read differs from fsrun's: {'; '.join(differences[:5])}", "8")
 
     def fsrun(self, *words: str) -> str:
@@ -219,6 +226,8 @@ def read(words: Sequence[str], run: Path, environ: Mapping[str, str], *, alone: 
     except subprocess.TimeoutExpired:
         raise Failure(f"read was not done in {LIMIT:g} s") from None
     said = done.stderr.decode("utf-8", "replace").strip()[-600:]
+    if done.returncode == 2 and not done.stdout:
+        raise NoReader(f"the client has no read: it ended with code 2 and printed nothing; it said: {said}")
     expect(done.returncode == 0, f"read ended with code {done.returncode}; it said: {said}")
     after = still(run)
     changed = sorted(name for name in before | after if before.get(name, 0) != after.get(name, 0))
@@ -226,7 +235,9 @@ def read(words: Sequence[str], run: Path, environ: Mapping[str, str], *, alone: 
     try:
         value = json.loads(done.stdout)
     except ValueError as error:
-        raise Failure(f"read printed no JSON ({error}): {done.stdout[:200]!r}; it said: {said}") from None
+        at = getattr(error, "pos", 0)
+        around = done.stdout.decode("utf-8", "replace")[max(0, at - 60) : at + 60]
+        raise Failure(f"read printed no JSON ({error}): around that place {around!r}; it said: {said}") from None
     expect(isinstance(value, dict), "read printed no JSON object")
     found: dict[str, Any] = value
     return found

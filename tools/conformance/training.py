@@ -81,7 +81,9 @@ def values(stage: Stage) -> None:
     pairs = {"nan": "NaN", "inf": "Infinity", "ninf": "-Infinity", "big": BIG, "tiny": "1e-300", "zero": "-0.0"}
     client.must(["log", -5, "0.25", *(field for pair in pairs.items() for field in pair)], "logged", rule="6.8")
     client.must(["log", 2**62, "1", *(field for tag in odd for field in (tag, 1))], "logged", rule="6.8")
-    first, second = folder.lines(stage.run, "main", 1)
+    logged = folder.lines(stage.run, "main", 1)
+    expect(len(logged) == 2, f"after two answers the log holds {logged}", "6.8", stage.run / "scalars")
+    first, second = logged
     wanted = {"step": -5, "time": 0.25, **pairs, "tiny": 1e-300, "zero": -0.0}
     expect(first == wanted, f"the line holds {first}", "6.8")
     expect(second == {"step": 2**62, "time": 1, **dict.fromkeys(odd, 1)}, f"the line holds {second}", "6.8")
