@@ -197,3 +197,12 @@ def test_every_link_of_the_table_of_contents_leads_to_a_heading() -> None:
     links = re.findall(r"^\d+\. \[[^]]+\]\(#([^)]+)\)$", TEXT, re.M)
     headings = [re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^## (.+)$", TEXT, re.M)]
     assert links == headings
+
+
+def test_the_sample_that_is_given_is_the_one_of_the_content_that_is_described(tmp_path: Path) -> None:
+    said = re.search(r"`seq -f %04g 0 3999` prints is `([0-9a-f]{32})`", TEXT)
+    assert said is not None
+    file = tmp_path / "lines"
+    assert file.write_text("".join(f"{number:04d}\n" for number in range(4000))) == 20000
+    with file.open("rb") as opened:
+        assert fingerprint.of_open_file(opened.fileno(), "")["sample"] == said[1]
