@@ -18,7 +18,7 @@ from fsrun.disk.store import Store
 from fsrun.run.create import find_unit
 from fsrun.run.listing import names_in, read_chains, read_end
 from fsrun.run.load import Loader
-from fsrun.run.places import QueueState, queue_state
+from fsrun.run.places import QueueState, claims, queue_state
 
 
 def read_run(run: str) -> dict[str, Any]:
@@ -93,7 +93,12 @@ def _queue(fs: LocalFileSystem, run: str, loader: Loader) -> tuple[Store | None,
         unit = Store(fs, find_unit(fs, run, lock.unit if lock is not None else None), MAIN, 0)
     except NotFoundError:
         return None, None
-    return unit, queue_state(unit)
+    try:
+        return unit, queue_state(unit)
+    except NotADirectoryError:
+        # Who acts on a queue/ that is a file stops; for a reader it is a folder with nothing in it.
+        failed = sorted(name for name in unit.names(layout.FAILED) if is_entry(name))
+        return unit, QueueState([], claims(unit), failed, None)
 
 
 def _entries(fs: LocalFileSystem, run: str, unit: Store, state: QueueState, loader: Loader) -> dict[str, Any]:
