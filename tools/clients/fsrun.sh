@@ -473,8 +473,9 @@ judge() {
   now; before=$up; look "$1"; now; verdict=closed mark=none window=$private/watch.$1.$top
   [ "$top" -ne 0 ] && [ -z "$ended" ] || return 0
   verdict=waiting
-  record "jobs/$1.$top.lock" l_token=token l_T=timeout l_host='holder|host' l_boot='holder|boot' l_pid='holder|pid' \
+  record "jobs/$1.$top.lock" l_major=protocol l_token=token l_T=timeout l_host='holder|host' l_boot='holder|boot' l_pid='holder|pid' \
     l_pidns='holder|pidns' l_ticks='holder|ticks'
+  case $l_major in '' | 1 | 1.*) ;; *) return 0 ;; esac # whoever does not know that major closes nothing of it (10)
   l_T=$(hundredths "$l_T")
   [ "$l_T" -gt 0 ] || l_T=$cT # a lock that cannot be read yet
   for mark_f in $marks; do case $mark_f in "jobs/$1.$top.$l_token."*) mark=$mark_f ;; esac; done

@@ -196,6 +196,27 @@ def taken_away(stage: Stage) -> None:
     expect(not left, f"the taken name is left: {left}", "4.4")
 
 
+@scenario("drive:other-version-beside")
+def other_version_beside(stage: Stage) -> None:
+    """A session under another major version is closed by nobody who does not know it, and its claim stays."""
+    stage.unfit = True
+    stage.hand.finished_run()
+    client = stage.opened("eval", T)
+    stage.hand.open("eval-b", timeout=1, protocol="2.0")
+    stage.hand.claim("eval-b", 1, 1, "x_1.pt")
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        answer = client.ask("take")
+        known = "eval-b.1.lock is of protocol 2.0, which nobody here knows"
+        expect(answer == ["none"], f"take was answered {' '.join(answer)!r}, although {known}", "10")
+        left = [file.name for file in folder.job_files(stage.run, "eval-b") if file.kind in ("end", "taken")]
+        expect(not left, f"the session was closed ({left}), although {known}", "10; 4.4", stage.run / "jobs")
+        time.sleep(0.1)
+    stands = folder.places(stage.run)
+    expect(stands == {"x_1.pt": ["claimed/eval-b.1/1/x_1.pt"]}, f"the claim is gone: {stands}", "10; 5.5")
+    client.close()
+
+
 @scenario("drive:lock-without-beat")
 def lock_without_beat(stage: Stage) -> None:
     """A lock without its beat may be ended after T of that: its opener died between two steps."""
