@@ -115,3 +115,18 @@ def test_a_pattern_that_names_no_check_is_an_error() -> None:
     done = run("--client", CLIENT, *only("drive:no-such-thing"))
     assert done.returncode == 2
     assert "--list" in done.stderr
+
+
+def test_a_client_that_is_no_program_is_an_error() -> None:
+    done = run("--client", "/no/such/client", *only("drive:beat"))
+    assert done.returncode == 2
+    assert "no program /no/such/client" in done.stderr
+
+
+def test_a_client_without_a_reader_takes_the_checks_of_a_trainer(tmp_path: Path) -> None:
+    client = tmp_path / "client"
+    client.write_text(f'#!/bin/sh\n[ "$1" = drive ] || exit 2\nexec {CLIENT} "$@"\n')
+    client.chmod(0o755)
+    found = results(run("--client", str(client), "--json", *only("drive:log", "read:valid/minimal")))
+    assert found["drive:log"]["what"] == ""
+    assert "the client has no read" in found["read:valid/minimal"]["what"]
