@@ -11,14 +11,12 @@ import os
 import re
 from collections.abc import AsyncIterator
 from email.utils import formatdate
-from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from fsrun.core.errors import NotFoundError
 from fsrun.disk.beneath import names_below, open_file
@@ -81,34 +79,28 @@ def serve(request: Request, run_path: str) -> Response:
     # The bytes of the address, since a name need not be text.
     path = os.fsdecode(unquote_to_bytes(request.scope["raw_path"].partition(b"?")[0])).split("/", 4)[4]
     try:
-        descriptor = open_file(run_path, path)
+        opened = _Opened(open_file(run_path, path))
     except IsADirectoryError:
         raise NotFoundError(f"{path[:200]} is a folder") from None
-    try:
-        facts = os.fstat(descriptor)
-        tag = f'"{facts.st_ino:x}-{facts.st_size:x}-{facts.st_mtime_ns:x}"'
-        headers = {"ETag": tag, "Cache-Control": "no-cache", "Accept-Ranges": "bytes"}
-        headers |= {"Last-Modified": formatdate(facts.st_mtime, usegmt=True)}
-        headers |= {"Content-Security-Policy": FILM_POLICY if _kind_of(path).startswith(_PLAYED) else POLICY}
-        headers["Content-Disposition"] = _disposition(path, request)
-        if request.headers.get("if-none-match") == tag:
-            os.close(descriptor)
-            return Response(status_code=304, headers=headers)
-        part = _part(request, facts.st_size, tag)
-        if part is None:
-            os.close(descriptor)
-            return Response(status_code=416, headers=headers | {"Content-Range": f"bytes */{facts.st_size}"})
-        start, length = part
-        status = 200
-        if "range" in request.headers and part != (0, facts.st_size):
-            status = 206
-            headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{facts.st_size}"
-        headers["Content-Length"] = str(length)
-        sent = 0 if request.method == "HEAD" else length
-        return FileAnswer(descriptor, start, sent, status, headers, _kind_of(path))
-    except BaseException:
-        os.close(descriptor)
-        raise
+    facts = os.fstat(opened.descriptor)
+    tag = f'"{facts.st_ino:x}-{facts.st_size:x}-{facts.st_mtime_ns:x}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Accept-Ranges": "bytes"}
+    headers |= {"Last-Modified": formatdate(facts.st_mtime, usegmt=True)}
+    headers |= {"Content-Security-Policy": FILM_POLICY if _kind_of(path).startswith(_PLAYED) else POLICY}
+    headers["Content-Disposition"] = _disposition(path, request)
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    part = _part(request, facts.st_size, tag)
+    if part is None:
+        return Response(status_code=416, headers=headers | {"Content-Range": f"bytes */{facts.st_size}"})
+    start, length = part
+    status = 200
+    if "range" in request.headers and part != (0, facts.st_size):
+        status = 206
+        headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{facts.st_size}"
+    headers["Content-Length"] = str(length)
+    sent = 0 if request.method == "HEAD" else length
+    return StreamingResponse(opened.read(start, sent), status, headers, _kind_of(path))
 
 
 def _disposition(path: str, request: Request) -> str:
@@ -130,26 +122,25 @@ def _part(request: Request, size: int, tag: str) -> tuple[int, int] | None:
     return (start, end - start + 1) if start <= end else None
 
 
-class FileAnswer(StreamingResponse):
-    """Bytes of an open file, which is closed with the answer, whether it was taken or not."""
+class _Opened:
+    """An open file, closed with the last who holds it: an answer that comes too late is dropped, and asked for nothing.
 
-    def __init__(
-        self, descriptor: int, start: int, length: int, status: int, headers: dict[str, str], kind: str
-    ) -> None:
-        self._descriptor = descriptor
-        super().__init__(self._read(start, length), status, headers, kind)
+    A read that was given up holds it too, so that its number is of no other file by then.
+    """
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            os.close(self._descriptor)
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
 
-    async def _read(self, start: int, length: int) -> AsyncIterator[bytes]:
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+    def _part(self, length: int, start: int) -> bytes:
+        return os.pread(self.descriptor, length, start)
+
+    async def read(self, start: int, length: int) -> AsyncIterator[bytes]:
+        """Its bytes."""
         while length > 0:
-            read = partial(os.pread, self._descriptor, min(_CHUNK, length), start)
-            data = await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+            data = await anyio.to_thread.run_sync(self._part, min(_CHUNK, length), start, abandon_on_cancel=True)
             if not data:  # it was cut meanwhile: the connection ends short of what was promised
                 return
             start, length = start + len(data), length - len(data)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fsrun.web import files as served
 from support.build import RunFolder
+from support.programs import until
 from support.viewer import Viewer
 
 
@@ -236,3 +241,33 @@ def test_no_descriptor_stays_open(viewer: Viewer, files: RunFolder) -> None:
         client.get("/files/speech/big/files/big.bin", headers=headers)
         client.head("/files/speech/big/files/big.bin", headers=headers)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_answer_that_came_too_late_leaves_no_descriptor(
+    viewer: Viewer, files: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = viewer(limit=0.2)
+    client.get("/files/speech/big/files/a.txt")
+    gate = threading.Event()
+    late: list[None] = []
+    serve = served.serve
+
+    def slowly(*given: Any) -> Any:
+        gate.wait(60)
+        try:
+            return serve(*given)
+        finally:
+            late.append(None)
+
+    monkeypatch.setattr(served, "serve", slowly)
+
+    def opened() -> int:
+        gc.collect()
+        return sum(os.path.realpath(f"/proc/self/fd/{name}").endswith("/a.txt") for name in os.listdir("/proc/self/fd"))
+
+    try:
+        assert [client.get("/files/speech/big/files/a.txt").status_code for _ in range(3)] == [503] * 3
+    finally:
+        gate.set()
+    until(lambda: len(late) == 3)
+    until(lambda: opened() == 0)
