@@ -107,7 +107,7 @@ def make_app(site: Site, *, token: str | None = None, cookie: str = "fsrun", lim
 
 
 def _routes(site: Site, limit: float, disk: Executor, memory: Executor) -> list[Route]:
-    turns = Turns(disk)
+    turns, beside = Turns(disk), Turns(memory)
 
     def about(tail: str, who: About) -> Callable[[Request], Awaitable[Response]]:
         lane = _ALONE.get(tail)
@@ -153,12 +153,20 @@ def _routes(site: Site, limit: float, disk: Executor, memory: Executor) -> list[
         path = site.catalog.path(request.path_params["project"], request.path_params["run"])
         return files.serve(request, path)
 
-    def measured(request: Request) -> Response:
-        text = metrics.render(site.catalog, daemon=site.info()["daemon"] is not None)
-        return answer(request, text.encode(), metrics.KIND)
+    async def of_host() -> dict[str, Any]:
+        # It looks into the folder of this host's daemons: where that hangs, one thread does, however many ask.
+        return await asyncio.wait_for(beside.share("info", "info", 1, site.info), limit)
+
+    async def measured(request: Request) -> Response:
+        has_daemon = (await of_host())["daemon"] is not None
+
+        def work(request: Request) -> Response:
+            return answer(request, metrics.render(site.catalog, daemon=has_daemon).encode(), metrics.KIND)
+
+        return await from_memory(work)(request)
 
     async def info(request: Request) -> Response:
-        return answer(request, encode(site.info()), JSON)
+        return answer(request, encode(await of_host()), JSON)
 
     return [
         Route("/api/info", info),
@@ -166,7 +174,7 @@ def _routes(site: Site, limit: float, disk: Executor, memory: Executor) -> list[
         *(Route(_RUN + tail, about(tail, who)) for tail, who in ABOUT.items()),
         Route(_RUN + "/files", of_files(listing)),
         Route("/files/{project}/{run}/{path:anything}", of_files(file)),
-        Route("/metrics", from_memory(measured)),
+        Route("/metrics", measured),
         Route("/{path:anything}", from_memory(pages.serve)),
     ]
 

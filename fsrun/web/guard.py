@@ -53,6 +53,8 @@ class Guard:
         self._app = app
         self._token = token
         self._cookie = cookie
+        # Read once, before anybody asks: the event loop waits for no file.
+        self._asks = b"" if token is None else _page()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or hand it on."""
@@ -104,10 +106,13 @@ class Guard:
             return None
         challenge = {"WWW-Authenticate": 'Bearer realm="fsrun"'}
         if "text/html" in headers.get("accept", ""):
-            with open(f"{STATIC}/ask.html", "rb") as file:
-                page = file.read()
-            return Response(page, 401, challenge | {"Cache-Control": "no-store"}, "text/html; charset=utf-8")
+            return Response(self._asks, 401, challenge | {"Cache-Control": "no-store"}, "text/html; charset=utf-8")
         return refusal(401, "a token is needed: open the address that fsrun up printed", challenge)
+
+
+def _page() -> bytes:
+    with open(f"{STATIC}/ask.html", "rb") as file:
+        return file.read()
 
 
 def _without_origin(scope: Scope) -> Scope:

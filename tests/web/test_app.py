@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 
 from fsrun.core.errors import UsageError
 from fsrun.disk.fs import LocalFileSystem
+from fsrun.web import site as site_module
 from fsrun.web.answers import encode
 from fsrun.web.app import ABOUT
 from fsrun.web.query import Query
@@ -91,6 +93,23 @@ def test_a_mount_that_hangs_holds_up_nobody_else(viewer: Viewer, root: Path, run
         assert client.get("/api/info").status_code == 200
         assert [row["key"] for row in client.get("/api/runs").json()["runs"]] == ["speech/big"]
         assert client.get("/metrics").status_code == 200
+    finally:
+        gate.set()
+
+
+def test_a_runtime_folder_that_hangs_holds_up_nobody_else(
+    viewer: Viewer, run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = viewer(limit=0.2)
+    scanned(client)
+    gate = threading.Event()
+    monkeypatch.setattr(site_module, "daemon_of", lambda root: gate.wait(60) and None)
+    try:
+        # More often than there are threads for what is in memory.
+        for address in ("/api/info", "/metrics") * 4:
+            assert client.get(address).status_code == 503
+        assert client.get("/").status_code == 200
+        assert [row["key"] for row in client.get("/api/runs").json()["runs"]] == ["speech/big"]
     finally:
         gate.set()
 

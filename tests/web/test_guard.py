@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fsrun.web import guard
 from fsrun.web.app import make_app
 from fsrun.web.guard import POLICY
 from fsrun.web.site import Site
@@ -119,6 +120,12 @@ def test_a_browser_without_the_token_is_asked_for_it(viewer: Viewer) -> None:
     assert {client.get(path).status_code for path in asked} == {200}
     for path in ("/app.js", "/ask.js/", "//ask.js", "/ask.js/../app.js", "/run/page.js", "/%61pp.js"):
         assert client.get(f"http://node7:6070{path}").status_code in (401, 404), path
+
+
+def test_who_is_asked_for_the_token_waits_for_no_file(viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = viewer(token=TOKEN, base_url="http://node7:6070")
+    monkeypatch.setattr(guard, "STATIC", "/none")
+    assert 'type="password"' in client.get("/", headers={"accept": "text/html"}).text
 
 
 def test_the_token_becomes_a_cookie_and_leaves_the_address(viewer: Viewer) -> None:
