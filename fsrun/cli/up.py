@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +26,15 @@ if TYPE_CHECKING:
 PORT = 6070
 TOKEN_VARIABLE = "FSRUN_TOKEN"
 _SHORTEST = 16
+_BROWSER = "fsrun-browser"
+_LEADS = 60.0
+"""Seconds that a browser has to open the file which leads it to the page."""
+_GRACE = 1.0
+"""Seconds that the file has to go when the page ends."""
+_LEADING = (
+    '<!doctype html><meta charset="utf-8"><title>fsrun</title>'
+    '<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">fsrun</a>\n'
+)
 _NO_CHARTS = (
     "no charts: the library for them was not there when fsrun was built; with npm it is: "
     "apt-get install npm; sh tools/setup web"
@@ -62,6 +74,7 @@ def command(root: str | None, port: int, host: str, wants_token: bool, no_daemon
     port = sockets[0].getsockname()[1]
     address = address_of(host, port, token)
     companion = None if no_daemon else Companion(path, _note)
+    over = threading.Event()
 
     def began() -> None:
         sys.stdout.write(f"fsrun shows {clean(path)} on {address}\n")
@@ -71,7 +84,7 @@ def command(root: str | None, port: int, host: str, wants_token: bool, no_daemon
         if companion is not None:
             companion.start()
         if opens:
-            _open(address)
+            _open(address, token, over)
 
     site = Site(path)
     if companion is not None:
@@ -80,8 +93,12 @@ def command(root: str | None, port: int, host: str, wants_token: bool, no_daemon
     try:
         code = _serve(server, sockets)
     finally:
+        over.set()
         if companion is not None:
             companion.close()
+        for thread in threading.enumerate():
+            if thread.name == _BROWSER:
+                thread.join(_GRACE)
     # Threads of it may hang in the file system; nothing is lost by that, since it writes nothing.
     leave(code)
     return code
@@ -136,8 +153,8 @@ def _token(needed: bool) -> str | None:
     return secrets.token_urlsafe(24)
 
 
-def _open(address: str) -> None:
-    """Open a browser that has a window; one in the terminal would take that over."""
+def _open(address: str, token: str | None, over: threading.Event) -> None:
+    """Open a browser that has a window; one in the terminal would take that over. ``over``: the page ends."""
     import webbrowser
 
     try:
@@ -147,7 +164,31 @@ def _open(address: str) -> None:
     if browser is None or type(browser) is webbrowser.GenericBrowser:
         _note("no browser was found here to open it in")
         return
-    threading.Thread(target=browser.open, args=(address,), name="fsrun-browser", daemon=True).start()
+    work = partial(_lead, browser.open, address, over) if token else partial(browser.open, address)
+    threading.Thread(target=work, name=_BROWSER, daemon=True).start()
+
+
+def _lead(show: Callable[[str], object], address: str, over: threading.Event) -> None:
+    """Open an address that nobody else may see by way of a file of this user's: a process's words are seen by all."""
+    import tempfile
+    from pathlib import Path
+
+    from fsrun.core.errors import UsageError
+    from fsrun.disk.locks import runtime_folder
+
+    try:
+        descriptor, path = tempfile.mkstemp(".html", "open-", runtime_folder(os.environ))
+    except (OSError, UsageError) as error:
+        _note(f"the browser is not opened: {error}")
+        return
+    try:
+        with open(descriptor, "w") as file:
+            file.write(_LEADING.format(address=html.escape(address)))
+        show(Path(path).as_uri())
+        over.wait(_LEADS)
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
 
 
 def _note(line: str) -> None:

@@ -292,6 +292,32 @@ def test_the_token_can_be_given_and_asked_for_here(up: Up) -> None:
         assert answer.status == 200
 
 
+@pytest.mark.parametrize("token", [TOKEN, ""])
+def test_the_token_is_no_word_of_the_browser_that_is_opened(up: Up, token: str) -> None:
+    told = up.folder / "told"
+    browser = up.folder / "browser"
+    # What a list of processes shows, and what the file is that it names.
+    browser.write_text(
+        f'#!/bin/sh\n{{ echo "$*"; f="${{1#file://}}"; test -f "$f" && ls -l "$f" && cat "$f"; }} >{told}.part\n'
+        f"mv {told}.part {told}\n"
+    )
+    browser.chmod(0o755)
+    options = ["--token"] if token else []
+    process, address = up.serve("--no-daemon", "--open", *options, FSRUN_TOKEN=token, BROWSER=f"{browser} %s &")
+    until(told.exists)
+    word, *rest = told.read_text().splitlines()
+    if not token:
+        assert word == address
+        return
+    path = Path(word.removeprefix("file://"))
+    assert (path.parent, token in word) == (up.folder / "runtime" / "fsrun", False)
+    assert rest[0].startswith("-rw------- ")
+    assert f'content="0; url={address}"' in rest[1]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     "token", ["short", "x" * 15, "with a blank in it", "ümlaut-ümlaut-ümlaut", "semi;colon;semi;colon"]
 )
