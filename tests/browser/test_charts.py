@@ -76,6 +76,10 @@ def site(viewer: Callable[..., Viewer], tmp_path_factory: pytest.TempPathFactory
     judged.session("eval", 1)
     judged.outcome("a", step=50, scores={"eval/loss": 40.0})
     judged.outcome("b", step=90, scores={"eval/loss": 80.0})
+    measured = build.run(root, "measured")
+    measured.session("main", 1, build.line(0, loss=1.0))
+    samples = [json.dumps({"time": build.TIME + n, "host/cpu": float(n % 50)}) for n in range(600)]
+    measured.write("system/main/1.jsonl", "\n".join(samples) + "\n")
     resumed = build.run(root, "resumed")
     resumed.session("main", 1, *(build.line(n, loss=1.0 + n) for n in range(50)), ended="crashed")
     resumed.session("main", 2, *(build.line(n, loss=1.0 + n, time=build.TIME + 9000 + n) for n in range(40, 90)))
@@ -342,6 +346,78 @@ def test_runs_lie_over_each_other_or_as_the_mean_by_a_setting(site: Viewer, visi
     page.until(f"() => JSON.stringify(({LINES})()) === '[\"all runs (3)\"]'")
     page.page.get_by_label("Leave out rate-2").click()
     page.until(f"() => JSON.stringify(({LINES})()) === '[\"all runs (2)\"]'")
+
+
+KEPT_SIGNALS = """() => {
+  window.kept = [];
+  const fetch = window.fetch;
+  window.fetch = (path, options) => {
+    if (path.includes('/series')) window.kept.push(options.signal);
+    return fetch(path, options);
+  };
+}"""
+
+
+def test_a_question_that_was_answered_listens_no_more(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/run/speech/long/charts")
+    box_of(page, "counter")
+    page.page.evaluate(KEPT_SIGNALS)
+    page.page.keyboard.press("x")
+    page.until("() => kept.length > 0 && kept.every((signal) => signal.aborted)")
+
+
+def test_what_was_typed_last_is_not_done_on_the_next_page(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/run/speech/long/charts")
+    box_of(page, "counter")
+    # The second timer ends after that of the filter, however busy the browser is.
+    told = page.page.evaluate("""async () => {
+      const filter = document.querySelector('.charts-filter');
+      filter.value = 'count';
+      filter.dispatchEvent(new Event('input'));
+      location.hash = '#/';
+      await new Promise((done) => setTimeout(done, 1000));
+      return location.hash;
+    }""")
+    assert told == "#/"
+
+
+def test_what_is_left_out_of_a_run_is_said_above_its_charts(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site)
+    words = ["only the first 20,000 tags"]
+
+    def cut(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"problem": words[0] if words else None})
+
+    page.page.route("**/tags", cut)
+    page.goto("#/run/speech/long/charts")
+    box_of(page, "counter")
+    page.sees(".charts-cut", words.pop())
+    page.page.locator(".charts-cut").wait_for(state="hidden")
+    page.page.unroute_all(behavior="wait")
+
+
+def test_the_points_of_a_machine_are_those_that_are_shown(site: Viewer, visit: Callable[..., Page]) -> None:
+    page = visit(site, "#/run/speech/measured/system")
+    box = box_of(page, "host/cpu")
+    mouse, middle = page.page.mouse, box["y"] + box["height"] / 2
+    mouse.move(box["x"] + 0.4 * box["width"], middle)
+    mouse.down()
+    mouse.move(box["x"] + 0.5 * box["width"], middle)
+    mouse.move(box["x"] + 0.6 * box["width"], middle)
+    mouse.up()
+    page.sees(".charts-zoom", "–")
+    button = page.page.locator('[data-action="csv"]')
+    with page.page.expect_download() as saved:
+        button.click()
+    rows = Path(saved.value.path()).read_text().splitlines()[1:]
+    shown = [float(row.split(",")[-2]) for row in rows]
+    assert 50 < len(shown) < 200
+    assert 200 < min(shown) < max(shown) < 400
+    page.expected = ("503",)
+    page.page.route("**/system?*points=20000*", lambda route: route.fulfill(status=503, json={"error": "it hangs"}))
+    button.click()
+    page.sees(".charts-state", "it hangs")
 
 
 def test_a_million_points_are_drawn_with_their_spike(

@@ -52,12 +52,11 @@ export class Bar {
   _build(many) {
     const { look } = this;
     this._many = many;
-    let timer = 0;
     this.filter = h("input", {
       type: "search", class: "field charts-filter", placeholder: "Filter: loss|acc", "aria-label": "Filter charts by a regular expression", value: look.filter,
       oninput: () => {
-        clearTimeout(timer);
-        timer = setTimeout(() => this._set("filter", this.filter.value.trim()), WAIT);
+        clearTimeout(this._timer);
+        this._timer = setTimeout(() => this._set("filter", this.filter.value.trim()), WAIT);
       },
       onkeydown: (event) => event.key === "Escape" && this.filter.blur(),
     });
@@ -81,6 +80,11 @@ export class Bar {
       box("together", "train & eval together", "train/loss and eval/loss in one chart"),
       many && h("label", { class: "charts-box", title: "Mean and standard deviation" }, "show", this.group),
     );
+  }
+
+  /** What was typed last counts no more. */
+  close() {
+    clearTimeout(this._timer);
   }
 
   _choose(group) {

@@ -14,12 +14,15 @@ export class Feed {
     this.start = null;
     this.sessions = [];
     this.known = false;
+    /** What of the run is left out, in words. */
+    this.cut = null;
     this.stop = poll(async ({ signal }) => {
       try {
         const answer = await get(about(key, "/tags"), { signal });
         this.start = answer.start ?? null;
         this.sessions = answer.sessions ?? [];
-        const first = !this.known;
+        const first = !this.known || this.cut !== (answer.problem ?? null);
+        this.cut = answer.problem ?? null;
         this.known = true;
         if (first || answer.cursor !== this.cursor) {
           this.cursor = answer.cursor;

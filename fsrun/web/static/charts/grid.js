@@ -72,7 +72,8 @@ class Grid {
     this.zoomed = h("button", { type: "button", class: "button charts-zoom", hidden: true, title: "All of it (0, or double click)", onclick: () => this.zoom(null) });
     this.body = h("div", { class: "charts-body" });
     this.bar.element.append(this.zoomed);
-    replace(container, this.bar.element, this.state, this.body);
+    this.cut = h("p", { class: "charts-state charts-cut", role: "status" });
+    replace(container, this.bar.element, this.state, this.cut, this.body);
     this.container = container;
     this._watch = new IntersectionObserver((seen) => this._seen(seen), { rootMargin: "300px" });
     this._unbind = bind(this._keys(), "Charts");
@@ -193,6 +194,7 @@ class Grid {
 
   /** A list of tags came, or the filter changed: which charts there are. */
   _listed() {
+    if (this._control.signal.aborted) return;
     const tags = new Set(this.feeds?.flatMap((feed) => [...feed.tags.keys()]) ?? []);
     const wanted = matcher(this.bar.look.filter);
     this.total = tags.size;
@@ -207,6 +209,8 @@ class Grid {
   }
 
   _say() {
+    const cut = this.feeds?.filter((one) => one.cut).map((one) => (this.runs.length > 1 ? `${this._name(one.key)}: ${one.cut}` : one.cut)) ?? [];
+    setText(this.cut, cut.join("; "));
     const known = this.feeds?.some((feed) => feed.known);
     const shown = [...this.charts.values()].length;
     setText(this.state, !known ? "Reading the series …" : !this.total ? "No scalars yet: they appear here as soon as the first one is logged." : !shown ? `None of ${plural(this.total, "series", "series")} matches the filter.` : "");
@@ -272,7 +276,7 @@ class Grid {
 
   /** Fetch what is seen and is not there as it is now. */
   _fetch() {
-    if (this._soon || !this.feeds) return;
+    if (this._soon || !this.feeds || this._control.signal.aborted) return;
     this._soon = true;
     queueMicrotask(() => {
       this._soon = false;
@@ -309,6 +313,8 @@ class Grid {
       // The feed asks every second and tells of it; its next answer has this fetched again.
       if (error.name !== "AbortError") this._failed(feed, error);
     } finally {
+      // With it goes what it hung at the signal of the whole page, which lives longer.
+      mine.control.abort();
       if (this._busy.get(feed) === mine) {
         this._busy.delete(feed);
         if (mine.again) this._fetch();
@@ -350,6 +356,7 @@ class Grid {
   }
 
   _changed(name) {
+    if (this._control.signal.aborted) return;
     if (name === "filter") {
       setParams({ tag: this.bar.look.filter });
       this._listed();
@@ -432,6 +439,7 @@ class Grid {
   close() {
     this.feeds.forEach((feed) => feed.stop());
     this._control.abort();
+    this.bar.close();
     this._unbind();
     this._unlisten();
     this._watch.disconnect();

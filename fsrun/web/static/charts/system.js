@@ -77,10 +77,11 @@ class Machines {
     this.charts = new Map();
     this._axis = "relative";
     this._range = null;
+    this._control = new AbortController();
     this._extent = null;
     this.actions = [
       { name: "csv", text: "CSV", title: "Points as CSV (c)", run: (chart) => this._csv(chart) },
-      { name: "png", text: "PNG", title: "Drawing as PNG (p)", run: async (chart) => save(`${chart.title}.png`, await png(chart)) },
+      { name: "png", text: "PNG", title: "Drawing as PNG (p)", run: (chart) => this._png(chart) },
       { name: "wide", text: "⤢", title: "Large or small (Enter)", run: (chart) => chart.setWide(!chart.wide) },
     ];
     this.select = h("select", { class: "field", "aria-label": "Axis below", onchange: () => this._turn(this.select.value) }, ["relative", "time"].map((name) => h("option", { value: name }, name === "time" ? "time" : "relative time")));
@@ -156,10 +157,24 @@ class Machines {
   }
 
   async _csv(chart) {
-    const wanted = new Set(chart.parts.map((part) => `${part.series.job} ${part.series.tag}`));
-    const answer = await get(about(this.run, "/system", { x: this._axis, points: MOST_CSV }));
-    const series = answer.series.filter((one) => wanted.has(`${one.job} ${one.tag}`)).map((one) => ({ run: `${this.run} ${one.job}`, tag: one.tag, series: one }));
-    save(`${chart.title}.csv`, new Blob([csv(series, this._axis)], { type: "text/csv" }));
+    try {
+      const wanted = new Set(chart.parts.map((part) => `${part.series.job} ${part.series.tag}`));
+      const axis = this._axis;
+      const [from, to] = this._range ?? [null, null];
+      const answer = await get(about(this.run, "/system", { x: axis, from, to, points: MOST_CSV }), { signal: this._control.signal });
+      const series = answer.series.filter((one) => wanted.has(`${one.job} ${one.tag}`)).map((one) => ({ run: `${this.run} ${one.job}`, tag: one.tag, series: one }));
+      save(`${chart.title}.csv`, new Blob([csv(series, axis)], { type: "text/csv" }));
+    } catch (error) {
+      if (error.name !== "AbortError") setText(this.state, error.message);
+    }
+  }
+
+  async _png(chart) {
+    try {
+      save(`${chart.title}.png`, await png(chart));
+    } catch (error) {
+      setText(this.state, error.message);
+    }
   }
 
   _keys() {
@@ -177,13 +192,14 @@ class Machines {
       { key: "k", does: "Chart before", run: step(-1) },
       { key: "Enter", does: "Chart large or small", run: () => (document.activeElement?.matches?.("[data-chart]") ? on((chart) => chart.setWide(!chart.wide))() : false) },
       { key: "c", does: "Points of a chart as CSV", run: on((chart) => this._csv(chart)) },
-      { key: "p", does: "Drawing of a chart as PNG", run: on((chart) => this.actions[1].run(chart)) },
+      { key: "p", does: "Drawing of a chart as PNG", run: on((chart) => this._png(chart)) },
       { key: "0", does: "All of the axis", run: () => this.zoom(null) },
     ];
   }
 
   close() {
     this._stop();
+    this._control.abort();
     this._unbind();
     this._unlisten();
     this.charts.forEach((chart) => chart.close());
