@@ -175,6 +175,53 @@ def test_addresses_that_mean_nothing_lead_nowhere_and_none_leads_to_all_runs(pag
     ]
 
 
+@pytest.mark.parametrize(
+    ("address", "kept"),
+    [
+        ("/files/a", True),
+        ("#/run/a/b", True),
+        ("//host", False),
+        ("/\\host", False),
+        ("/\t/host", False),
+        ("/\n\r\t\\host", False),
+        ("\\\\host", False),
+        ("javascript:alert(1)", False),
+    ],
+)
+def test_no_address_leads_to_another_host(page: Page, address: str, kept: bool) -> None:
+    body = """
+    const link = m.h('a', {href: given});
+    return [link.hasAttribute('href'), link.host || location.host, location.host];
+    """
+    has, host, own = js(page, "/dom.js", body, address)
+    assert (has, host) == (kept, own)
+
+
+def test_a_line_that_grows_for_hours_is_one_block_of_the_console(page: Page) -> None:
+    body = """
+    const text = 'x'.repeat(200), fetch = window.fetch;
+    window.fetch = async (path, options) => {
+      if (!path.includes('/console')) return fetch(path, options);
+      const offset = Math.max(0, Number(new URLSearchParams(path.split('?')[1]).get('offset')));
+      const next = Math.min(offset + 10, text.length);
+      const piece = {job: 'main', session: 1, jobs: ['main'], sessions: [1], size: text.length, offset, next,
+        text: text.slice(offset, next), path: null, failure: null, done: false};
+      return new Response(JSON.stringify(piece));
+    };
+    const box = document.createElement('div');
+    document.body.append(box);
+    const end = m.mount(box, {run: 'speech/x', params: new URLSearchParams()});
+    const lines = () => box.querySelector('.console-lines');
+    while (lines().textContent !== text) await new Promise((done) => setTimeout(done, 20));
+    const found = [lines().childElementCount, lines().querySelectorAll('.console-line').length];
+    end();
+    box.remove();
+    window.fetch = fetch;
+    return found;
+    """
+    assert js(page, "/run/console.js", body) == [1, 1]
+
+
 def test_smoothing_begins_at_the_first_point_and_leaves_gaps(page: Page) -> None:
     body = "return [0, 0.5, 0.9].map((w) => m.smooth({x: [0, 1, 2, 3], y: [4, null, 0, 4]}, w).y)"
     none, half, strong = js(page, "/charts/maths.js", body)

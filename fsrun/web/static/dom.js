@@ -13,7 +13,8 @@ const AS_PROPERTY = new Set([
   "readOnly",
 ]);
 const ADDRESSES = new Set(["href", "src", "poster", "action", "formaction", "srcdoc", "xlink:href"]);
-const SAFE_ADDRESS = /^(#|\/(?!\/)|\.|data:image\/(png|jpeg|gif|webp);|blob:)/;
+/** A browser takes \ for /, and leaves out tabs and line ends: what begins with two slashes is another host. */
+const SAFE_ADDRESS = /^(#|\/(?![\t\n\r]*[\/\\])|\.|data:image\/(png|jpeg|gif|webp);|blob:)/;
 
 /**
  * An element. Props: `class` (text, or a list with holes), `dataset` and `style` (objects), `on` + event (functions),

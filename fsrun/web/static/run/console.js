@@ -258,9 +258,12 @@ class Console {
     // A line without an end is not gathered for ever.
     if (this.open && this.open.text.length >= PIECE) this.open = null;
     if (mark !== null && rows[0]) rows[0].classList.add("is-found");
-    const block = h("div", null, rows);
-    this.blocks.push({ element: block, first: piece.offset, next: piece.next });
-    this.lines.append(block);
+    const last = this.blocks.at(-1);
+    if (rows.length || !last) {
+      const block = h("div", null, rows);
+      this.blocks.push({ element: block, first: piece.offset, next: piece.next });
+      this.lines.append(block);
+    } else last.next = piece.next; // more of its last line: a progress bar writes for hours without an end
     this.next = piece.next;
     this._place();
   }
