@@ -9,6 +9,8 @@ import re
 import sys
 from typing import Any
 
+from fsrun.core.timing import silent_after
+
 # C0, DEL, C1 (one of which opens escape sequences too), marks that reorder or hide text, line separators, surrogates.
 _HIDDEN = "\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ud800-\udfff"
 _CONTROL = re.compile(f"[\x00-\x1f{_HIDDEN}]")
@@ -52,9 +54,8 @@ def status_text(facts: dict[str, Any]) -> str:
     if status != "running":
         reason = facts.get("reason")
         return clean(f"{status} ({reason})" if reason else status)
-    silent, timeout = facts.get("silent_s"), facts.get("timeout")
-    # Views are written about every T: one that is older than 2T has missed a turn.
-    if facts.get("alive") != "yes" and silent is not None and silent > 2 * (timeout or 30.0):
+    silent = facts.get("silent_s")
+    if silent is not None and silent > silent_after(facts.get("timeout")):
         return f"running, silent {age(silent)}"
     return status
 

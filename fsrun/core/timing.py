@@ -85,6 +85,17 @@ FOREIGN_TEMP_AGE = 8 * TEMP_AGE
 STATUS_INTERVAL = 2.0
 """How often a daemon writes what it did and could not do into its status file."""
 
+LEAST_SILENCE = 60.0
+"""A job is never called silent before: clocks of two hosts differ, and a busy file server is late."""
+
+
+def silent_after(timeout: float | None) -> float:
+    """Seconds without a sign after which a job that runs is called silent, also one whose process is there.
+
+    Views are written about every T: one that is older than 2.5T has missed a turn.
+    """
+    return max(LEAST_SILENCE, 2.5 * (timeout or DEFAULT_TIMEOUT))
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:

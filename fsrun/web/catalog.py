@@ -26,6 +26,7 @@ import orjson
 
 from fsrun.core import layout
 from fsrun.core.records import parse_rfc3339, rfc3339
+from fsrun.core.timing import silent_after
 from fsrun.disk.clock import Clock, SystemClock
 from fsrun.disk.fs import FileSystem
 from fsrun.web.answers import encode
@@ -46,8 +47,6 @@ AFRESH = 3600.0
 """Seconds after which a row is read anew although no job was opened or closed."""
 STALLED = 15.0
 """Seconds after which the folder is said not to answer; longer than any pause."""
-_SILENT = 120.0
-"""Seconds of silence, or 4T where that is more, after which a job on another host has its turn with the others."""
 _SLOW = 0.004
 """Seconds a run: slower than this it is worth to ask for several runs at one time."""
 _TRIED = 20
@@ -225,7 +224,7 @@ class Catalog:
                 elif job["silent_s"] is not None:
                     signs.append(job["silent_s"] + now - held.looked)
                 silent = round(min(signs or [now - held.since]), 1)
-            jobs.append(job | {"silent_s": silent})
+            jobs.append(job | {"silent_s": silent, "silent_after_s": silent_after(job["timeout"])})
         return row | {"jobs": jobs, "silent_s": jobs[0]["silent_s"] if jobs else None}
 
     # ---- the thread
@@ -422,7 +421,7 @@ def _may_live(job: Mapping[str, Any]) -> bool:
     """Whether a job that nobody has closed is worth a look every second."""
     if job["status"] != "running" or job["alive"] == "yes":
         return bool(job["status"] == "running")
-    return bool((job["silent_s"] or 0.0) <= max(_SILENT, 4 * (job["timeout"] or 0)))
+    return bool((job["silent_s"] or 0.0) <= 2 * silent_after(job["timeout"]))
 
 
 def note_beats(held: Held, names: Iterable[str], now: float) -> None:

@@ -222,6 +222,17 @@ def test_a_line_that_grows_for_hours_is_one_block_of_the_console(page: Page) -> 
     assert js(page, "/run/console.js", body) == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("status", "since", "silent"), [("running", 7, True), ("running", 5, False), ("crashed", 9, False)]
+)
+def test_a_job_grows_silent_in_the_page_by_the_servers_limit(page: Page, status: str, since: int, silent: bool) -> None:
+    body = """
+    const job = {status: given[0], silent_s: 4, silent_after_s: 10.5, timeout: 1000};
+    return m.isSilent(job, Date.now() / 1000 - given[1]);
+    """
+    assert js(page, "/runs/store.js", body, [status, since]) is silent
+
+
 def test_smoothing_begins_at_the_first_point_and_leaves_gaps(page: Page) -> None:
     body = "return [0, 0.5, 0.9].map((w) => m.smooth({x: [0, 1, 2, 3], y: [4, null, 0, 4]}, w).y)"
     none, half, strong = js(page, "/charts/maths.js", body)

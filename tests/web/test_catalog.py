@@ -226,7 +226,8 @@ def test_silence_counts_from_a_heartbeat_that_was_seen_to_move(catalog: Catalog,
     assert rows(catalog)["speech/big"]["silent_s"] == 0.0
     clock.advance(3)
     assert rows(catalog)["speech/big"]["silent_s"] == 3.0
-    assert rows(catalog)["speech/big"]["jobs"][0]["silent_s"] == 3.0
+    job = rows(catalog)["speech/big"]["jobs"][0]
+    assert (job["silent_s"], job["silent_after_s"]) == (3.0, 75.0)
 
 
 def test_a_job_whose_process_is_gone_is_crashed_at_once(catalog: Catalog, root: Path, clock: FakeClock) -> None:

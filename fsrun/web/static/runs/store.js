@@ -4,8 +4,6 @@ import { get, poll, search } from "../api.js";
 import { seconds } from "../format.js";
 
 const EVERY = 1;
-/** Seconds without a sign after which a job that runs is said to be silent, where it names no limit of its own. */
-const SILENT = 60;
 
 export class Store {
   constructor() {
@@ -143,5 +141,5 @@ export function silence(job, received) {
 /** Whether a job that runs has given no sign for longer than it should. */
 export function isSilent(job, received) {
   const seconds = silence(job, received);
-  return seconds !== null && seconds > Math.max(SILENT, 2.5 * (job.timeout ?? 0));
+  return seconds !== null && seconds > job.silent_after_s;
 }
