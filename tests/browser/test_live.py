@@ -39,6 +39,8 @@ for entry in run.entries():
         print("ready", flush=True)
         time.sleep(3600)
 """
+SOON = 20.0
+"""Seconds: it takes one or two, and the machine may be busy with other tests."""
 CHIP = '.chip[data-key="speech/live"][data-job="eval"]'
 
 
@@ -110,6 +112,7 @@ def test_a_point_and_a_line_of_the_console_appear_soon_after_they_were_logged(
             page.until("(v) => [...document.querySelectorAll('.chart-value')].some((e) => e.textContent === v)", value)
             took.append(time.monotonic() - began)
         print("a point is seen after", " ".join(f"{seconds:.2f}" for seconds in took), "s")
+        assert max(took) < SOON
         page.picture("chart-live")
         page.goto("#/run/speech/live/console")
         page.sees(".console-line", "logged 105.5")
@@ -117,7 +120,9 @@ def test_a_point_and_a_line_of_the_console_appear_soon_after_they_were_logged(
         with (place / "say").open("a") as file:
             file.write("106.5\n")
         page.sees(".console-line", "logged 106.5")
-        print(f"a line of the console is seen after {time.monotonic() - began:.2f} s")
+        seconds = time.monotonic() - began
+        print(f"a line of the console is seen after {seconds:.2f} s")
+        assert seconds < SOON
         page.picture("console-live")
 
 

@@ -158,19 +158,20 @@ def test_what_differs_between_two_runs_is_shown_alone(site: Viewer, visit: Calla
     page.picture("settings-differ")
 
 
-TABS = [
-    "overview",
-    "charts",
-    "evaluation",
-    "samples",
-    "console",
-    "system",
-    "media",
-    "tables",
-    "artifacts",
-    "settings",
-    "files",
-]
+TABS = {
+    "overview": ".panels .panel",
+    "charts": ".chart canvas",
+    "evaluation": ".lane",
+    "samples": ".sample, .content-none",
+    "console": ".console-line, .console-none",
+    "system": ".charts-state:text('No samples of the machine')",
+    "media": ".media-card, .content-none",
+    "tables": ".data-rows td, .content-none",
+    "artifacts": ".content-none",
+    "settings": ".settings .panel",
+    "files": ".table.files td",
+}
+"""Each tab, and what it shows once it has its answer: nothing of that stands there before."""
 
 
 def test_hostile_words_stay_words_on_every_page(site: Viewer, visit: Callable[..., Page]) -> None:
@@ -178,11 +179,10 @@ def test_hostile_words_stay_words_on_every_page(site: Viewer, visit: Callable[..
     page.sees(".grid-row", EVIL)
     page.sees(".grid-row", SCRIPT)
     page.picture("hostile-runs")
-    for tab in TABS:
+    for tab, ready in TABS.items():
         page.goto(f"#/run/speech/hostile/{tab}")
-        page.sees("[role=tab][aria-selected=true]")
-        page.sees(".tab-body *:visible")
-        page.page.wait_for_timeout(300)
+        page.sees(f"#tab-{tab}[aria-selected=true]")
+        page.sees(ready)
         assert page.page.title().startswith(EVIL)
         assert page.page.locator("main img[src=x], main script, main a[href^='javascript']").count() == 0, tab
     page.goto("#/run/speech/hostile/console")
@@ -215,8 +215,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(
 ) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
     page = visit(site, f"#/run/speech/whole/{tab}" if tab else "#/", **phone)
-    page.sees(".tab-body *:visible" if tab else ".grid-row[data-key]")
-    page.page.wait_for_timeout(300)
+    page.sees(TABS[tab] if tab else ".grid-row[data-key]")
     page.picture(f"phone-{tab or 'runs'}")
     assert page.overflow() <= 0
 

@@ -308,7 +308,10 @@ def test_a_run_without_permission_is_a_row_with_a_problem(root: Path, run: RunFo
     catalog = Catalog(fs, str(root), clock)
     catalog.look()
     assert rows(catalog)["speech/big"]["problem"] == "jobs/ cannot be listed: Permission denied"
+    fs.clear()
     look(catalog, clock, AFRESH + TURN)
+    row = rows(catalog)["speech/big"]
+    assert (row["problem"], row["status"]) == (None, "finished")
 
 
 @pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "a b", "é", "a\nb", '"', "%2e%2e", "a?b#c", "&amp;"])
