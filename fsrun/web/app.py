@@ -28,6 +28,7 @@ from fsrun.disk.fs import NO_FILE
 from fsrun.web import files, metrics, pages
 from fsrun.web.answers import JSON, answer, encode, refusal
 from fsrun.web.guard import Guard
+from fsrun.web.past import past
 from fsrun.web.query import Query
 from fsrun.web.site import Site
 from fsrun.web.turns import Turns
@@ -62,6 +63,7 @@ ABOUT: dict[str, About] = {
     "/series": lambda site, path, query: site.series.series(path, query),
     "/system": lambda site, path, query: site.series.system(path, query),
     "/evals": lambda site, path, query: site.evals(path),
+    "/sessions": lambda site, path, query: past(site.fs, path, query),
     "/samples": lambda site, path, query: site.content.samples(path, query),
     "/console": lambda site, path, query: site.content.console(path, query),
     "/media": lambda site, path, query: site.content.media(path, query),

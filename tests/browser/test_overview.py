@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -127,7 +128,12 @@ def test_a_run_that_was_resumed_says_what_of_and_counts_from_its_first_session(
     page.sees(".run-facts span", "took 1 d 1 h")
     page.picture("overview-resumed")
     link.click()
-    page.sees("details summary", "3 earlier sessions")
+    page.sees("details summary", "3 earlier sessions").click()
+    page.until("() => document.querySelectorAll('details[data-name=sessions] tbody tr').length === 3")
+    rows = page.texts("details[data-name=sessions] tbody tr")
+    assert [re.sub(r"\s+", " ", row).split()[:2] for row in rows] == [["main", "2"], ["main", "1"], ["eval", "1"]]
+    assert "preempted" in rows[0]
+    assert not [url for url in page.requests if "/files/" in url and "/jobs/" in url]
 
 
 def test_a_set_without_a_name_says_so_and_keys_lead_to_the_last_tabs(site: Viewer, visit: Callable[..., Page]) -> None:

@@ -20,6 +20,7 @@ ROUTES = (
     "/series?tag=loss",
     "/system",
     "/evals",
+    "/sessions",
     "/samples",
     "/console",
     "/media",
