@@ -29,11 +29,13 @@ def read_card(path: str) -> str:
     from fsrun.disk.fs import LocalFileSystem
     from fsrun.run.inspect import read_best, read_evals, read_queue
     from fsrun.run.listing import error_line, read_run, started
+    from fsrun.run.newest import newest_of
 
     fs = LocalFileSystem()
     try:
         run = read_run(fs, path, now_ns=time.time_ns())
         queue, best = read_queue(fs, run), read_best(fs, path, read_evals(fs, path))
+        values, told = newest_of(fs, path, run["jobs"])
     except (FsrunError, OSError) as error:
         return card(path, [("cannot be read", str(error))], {})
     # As fsrun show and the page say it: since the first session, with what lies between sessions.
@@ -42,7 +44,7 @@ def read_card(path: str) -> str:
     facts: list[tuple[str, Any]] = [
         ("status", _status(run)),
         ("error", error_line(run["error"])),
-        ("step", run["step"]),
+        ("step", told[MAIN].step),
         ("started", began),
         ("took", _took(began, run["ended"])),
         ("best", best and f"{best['tag']} {_number(best['score'])} at step {best['step']} ({best['entry']})"),
@@ -52,10 +54,7 @@ def read_card(path: str) -> str:
         ("problem", run["problem"] or queue["problem"]),
         ("folder", path),
     ]
-    summary: dict[str, Any] = {}
-    for job in (*jobs, run):
-        summary |= job["summary"]
-    return card(f"{run['project']}/{run['id']}", facts, summary, best["tag"] if best else None)
+    return card(f"{run['project']}/{run['id']}", facts, values, best["tag"] if best else None)
 
 
 def _took(began: str | None, ended: str | None) -> str | None:

@@ -19,6 +19,7 @@ from fsrun.disk.store import Store
 from fsrun.run.create import find_unit
 from fsrun.run.listing import as_int, as_map, as_text, names_in, read_run, record_at
 from fsrun.run.measured import read_environment
+from fsrun.run.newest import newest_of
 from fsrun.run.places import queue_state
 
 
@@ -137,7 +138,8 @@ def read_evaluation(
 def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
     """Return the object that ``fsrun show --json`` prints.
 
-    Its keys: run, jobs, queue, best, evals, evaluation (what evaluating cost), recorded, environment.
+    Its keys: run, jobs, queue, best, newest (value of each scalar), evals, evaluation (what evaluating cost), recorded,
+    environment.
     Raises ``NotFoundError`` where ``path`` is no run.
     """
     state = inspect_now(fs, path, read_evals(fs, path), now_ns=now_ns)
@@ -145,10 +147,15 @@ def inspect_run(fs: FileSystem, path: str, *, now_ns: int) -> dict[str, Any]:
 
 
 def inspect_now(fs: FileSystem, path: str, evals: list[dict[str, Any]], *, now_ns: int) -> dict[str, Any]:
-    """The part of it that is cheap and changes: run, jobs, queue, best, and ``evals`` as they were given."""
+    """The part of it that is cheap and changes: run, jobs, queue, best, newest, and ``evals`` as they were given."""
     run = read_run(fs, path, now_ns=now_ns)
     jobs = run.pop("jobs")
-    return {"run": run, "jobs": jobs, "queue": read_queue(fs, run), "best": read_best(fs, path, evals), "evals": evals}
+    values, told = newest_of(fs, path, jobs)
+    # A session that has logged nothing yet is where the one before it was.
+    jobs = [job | {"step": told[job["job"]].step} for job in jobs]
+    run["step"] = told[MAIN].step
+    state = {"run": run, "jobs": jobs, "queue": read_queue(fs, run), "best": read_best(fs, path, evals)}
+    return state | {"newest": values, "evals": evals}
 
 
 def inspect_logs(fs: FileSystem, path: str, state: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,9 +29,10 @@ from fsrun.core.records import parse_rfc3339, rfc3339
 from fsrun.core.timing import silent_after
 from fsrun.disk.clock import Clock, SystemClock
 from fsrun.disk.fs import FileSystem
+from fsrun.run.newest import Newest
 from fsrun.web.answers import encode
 from fsrun.web.folders import Strays, find, look_up
-from fsrun.web.row import Tails, read_row, unknown
+from fsrun.web.row import read_row, unknown
 
 TICK = 1.0
 """Seconds between two looks at a run with an open job."""
@@ -75,7 +76,7 @@ class Held:
     names: int = 0
     looked: float = 0.0
     since: float = 0.0
-    tails: Tails = field(default_factory=dict)
+    newest: Newest = field(default_factory=Newest)
     beats: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
@@ -365,7 +366,7 @@ class Catalog:
         held = held or Held(key, path)
         note_beats(held, names, now)
         try:
-            row = read_row(self._fs, path, key, names, held.tails, now_ns=self._clock.now_ns())
+            row = read_row(self._fs, path, key, names, held.newest, now_ns=self._clock.now_ns())
         except OSError as error:
             self._miss(held, f"cannot be read: {error.strerror}")
             return
@@ -390,6 +391,8 @@ class Catalog:
         # A copy: the encoder's own bytes keep its buffer of 16 KB.
         body = bytes(memoryview(encode(quiet)))
         is_open = any(job["status"] == "running" or job["silent_s"] is not None for job in row["jobs"])
+        if not is_open:
+            held.newest.forget()  # of ten thousand runs, what has ended takes no memory
         with self._lock:
             held.looked, held.names = self._clock.monotonic(), sign
             held.since = held.since or held.looked

@@ -6,23 +6,19 @@ thousand rows travel at once. Leaves to others: which runs there are and when on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
-
-import orjson
 
 from fsrun.core import codec, layout
 from fsrun.core.errors import FsrunError, InvalidError
 from fsrun.core.ids import MAIN, is_entry
-from fsrun.core.lines import complete_prefix
 from fsrun.core.records import BestRule
 from fsrun.core.retention import Kept, rank, score_of
-from fsrun.core.values import RESERVED_TAGS
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import Store
 from fsrun.run.create import find_unit
 from fsrun.run.listing import as_int, as_map, as_text, error_line, names_in, read_chains, read_run, record_at, started
+from fsrun.run.newest import Newest, merge
 from fsrun.run.places import queue_state
 from fsrun.run.roots import FIRST_LOCK
 
@@ -30,29 +26,11 @@ _TEXT = 200
 """Characters of a text in a row."""
 _KEYS = 300
 """Settings, and scalars, in a row."""
-_TAIL = 1 << 16
-"""Bytes of a log that are looked at for the newest scalars, at one time."""
-_JUMP = 8 << 20
-"""Bytes that came since the last look, beyond which only the last of them are looked at."""
 _JOB_FACTS = ("job", "status", "reason", "host", "pid", "heartbeat", "silent_s", "timeout", "session", "alive", "step")
 
 
-@dataclass(slots=True)
-class Tail:
-    """How far a log of an open session was read, and the newest value of each of its scalars."""
-
-    session: int
-    offset: int = -1
-    step: int | None = None
-    values: dict[str, Any] = field(default_factory=dict)
-
-
-Tails = dict[str, Tail]
-"""By job."""
-
-
-def read_row(fs: FileSystem, path: str, key: str, names: list[str], tails: Tails, *, now_ns: int) -> dict[str, Any]:
-    """A run as a row. ``names``: the listing of its ``jobs/``. ``tails``: what was read before; it is brought forward.
+def read_row(fs: FileSystem, path: str, key: str, names: list[str], newest: Newest, *, now_ns: int) -> dict[str, Any]:
+    """A run as a row. ``names``: the listing of its ``jobs/``. ``newest``: what was read before; it is brought forward.
 
     Its keys are those of ``/api/runs`` in docs/viewer.md. Raises ``OSError`` where the run folder cannot be listed.
     """
@@ -64,22 +42,22 @@ def read_row(fs: FileSystem, path: str, key: str, names: list[str], tails: Tails
     run = read_run(fs, path, chains, now_ns=now_ns)
     jobs = run["jobs"]
     everyone = [run | {"job": MAIN}, *(job for job in jobs if job["job"] != MAIN)]
-    _read_tails(fs, path, everyone, tails)
+    told = newest.read(fs, path, names, everyone)
+    everyone = [job | {"step": told[job["job"]].step} for job in everyone]
     tops = set(fs.names(path))
-    main = tails.get(MAIN)
     row |= {
         "project": cut(run["project"]),
         "run": cut(run["id"]),
         "name": cut(run["name"]),
         "status": run["status"],
         "reason": cut(run["reason"]),
-        "step": main.step if main is not None and main.step is not None else run["step"],
+        "step": told[MAIN].step,
         "started": run["opened"] if run["session"] == 1 else started(fs, path),
         "ended": run["ended"],
         "heartbeat": run["heartbeat"],
         "silent_s": run["silent_s"],
         "best": _best(fs, path, tops),
-        "summary": _summary(everyone, tails),
+        "summary": _summary(merge((job, told[job["job"]]) for job in everyone)),
         "config": flat(run["config"]),
         "jobs": [_job(job) for job in everyone],
         **_queue(fs, path, as_map(run["unit"]) or None),
@@ -130,51 +108,8 @@ def _job(job: Mapping[str, Any]) -> dict[str, Any]:
     return facts | {"reason": cut(job["reason"]), "ended": job["ended"], "error_line": cut(error_line(job["error"]))}
 
 
-def _summary(jobs: Iterable[Mapping[str, Any]], tails: Tails) -> dict[str, Any]:
-    """The newest value of each scalar of all jobs; where two log one name, main's counts."""
-    found: dict[str, Any] = {}
-    for job in reversed(list(jobs)):
-        tail = tails.get(job["job"])
-        found |= job["summary"] | (tail.values if tail is not None else {})
-    return {name[:_TEXT]: _plain(found[name]) for name in sorted(found)[:_KEYS]}
-
-
-def _read_tails(fs: FileSystem, path: str, jobs: Iterable[Mapping[str, Any]], tails: Tails) -> None:
-    """Read what open sessions have logged since the last look; forget those that are closed, whose end says all."""
-    for job in jobs:
-        name = job["job"]
-        if job["closed"]:
-            tails.pop(name, None)
-            continue
-        tail = tails.get(name)
-        if tail is None or tail.session != job["session"]:
-            tail = tails[name] = Tail(job["session"])
-        log = layout.scalars_name(name, tail.session)
-        try:
-            # A listing first: the name of a log that does not exist yet must not be looked up (protocol.md 8.1).
-            if tail.offset >= 0 or log in fs.names(f"{path}/{layout.SCALARS}"):
-                _advance(fs, f"{path}/{layout.SCALARS}/{log}", tail)
-        except OSError:
-            continue
-
-
-def _advance(fs: FileSystem, log: str, tail: Tail) -> None:
-    if tail.offset < 0 or fs.stat(log).size < tail.offset:  # a log that was cut begins anew
-        tail.offset = max(0, fs.stat(log).size - _TAIL)
-    elif fs.stat(log).size - tail.offset > _JUMP:
-        tail.offset = max(tail.offset, fs.stat(log).size - _TAIL)
-    data = fs.read(log, tail.offset, _JUMP + 1)
-    length = complete_prefix(data)
-    tail.offset += length
-    for line in data[max(0, length - _TAIL) : length].splitlines():
-        try:
-            point = codec.loads(line)
-        except orjson.JSONDecodeError:
-            continue  # the first one may be a part
-        if not isinstance(point, dict) or (step := as_int(point.get("step"))) is None:
-            continue
-        tail.step = step
-        tail.values |= {tag: value for tag, value in point.items() if tag not in RESERVED_TAGS}
+def _summary(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name[:_TEXT]: _plain(values[name]) for name in sorted(values)[:_KEYS]}
 
 
 def _best(fs: FileSystem, path: str, tops: set[str]) -> dict[str, Any] | None:

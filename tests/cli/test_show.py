@@ -45,7 +45,7 @@ def evaluated(root: Path) -> build.RunFolder:
 def test_the_object_for_scripts_has_its_keys_and_theirs(tmp_path: Path) -> None:
     run = evaluated(tmp_path)
     found = show(tmp_path)
-    assert list(found) == ["run", "jobs", "queue", "best", "evals", "evaluation", "recorded", "environment"]
+    assert list(found) == ["run", "jobs", "queue", "best", "newest", "evals", "evaluation", "recorded", "environment"]
     assert found["run"].keys() >= RUN_KEYS
     assert all(job.keys() >= JOB_KEYS for job in found["jobs"])
     assert all(outcome.keys() >= EVAL_KEYS for outcome in found["evals"])

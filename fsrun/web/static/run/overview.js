@@ -202,9 +202,9 @@ function jobs(run, state, before) {
   );
 }
 
-/** `newest`: what the table of runs knows, which is read from the end of the logs; ends and views come later. */
+/** `newest`: what the table of runs knows, which is looked at every second and holds some of very many tags. */
 function scalars(state, newest, open) {
-  const found = Object.assign({}, ...[...state.jobs].reverse().map((job) => job.summary), newest);
+  const found = newest && Object.keys(newest).length >= Object.keys(state.newest).length ? newest : state.newest;
   const all = byWorth(Object.keys(found), state.best?.tag);
   if (!all.length) return null;
   const pairs = (part) =>

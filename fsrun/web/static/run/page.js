@@ -258,7 +258,7 @@ class RunPage {
     const quiet = main ? silence(main, row.received) : null;
     const folder = this.key.slice(this.key.indexOf("/") + 1);
     const lasted = started ? ((ended ? Date.parse(ended) : Date.now()) - Date.parse(started)) / 1000 : null;
-    const scalars = row?.summary ?? Object.assign({}, ...(this.watched.state?.jobs ?? []).map((job) => job.summary));
+    const scalars = row?.summary ?? this.watched.state?.newest ?? {};
     const wild = Object.keys(scalars).filter((tag) => isWild(scalars[tag]));
     const pairs = [
       row && row.title !== folder && ["folder", folder, null],
