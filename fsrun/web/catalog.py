@@ -29,10 +29,9 @@ from fsrun.core.records import parse_rfc3339, rfc3339
 from fsrun.core.timing import silent_after
 from fsrun.disk.clock import Clock, SystemClock
 from fsrun.disk.fs import FileSystem
-from fsrun.run.newest import Newest
 from fsrun.web.answers import encode
 from fsrun.web.folders import Strays, find, look_up
-from fsrun.web.row import read_row, unknown
+from fsrun.web.row import PLACES, Seen, read_queue, read_row, unknown
 
 TICK = 1.0
 """Seconds between two looks at a run with an open job."""
@@ -45,7 +44,7 @@ REST = 10.0
 SWEEP = 5.0
 """Seconds between two listings of the root and its projects, at least; 20 times what one took at most."""
 AFRESH = 3600.0
-"""Seconds after which a row is read anew although no job was opened or closed."""
+"""Seconds after which a row is read anew although no job was opened or closed, and no entry came or went."""
 STALLED = 15.0
 """Seconds after which the folder is said not to answer; longer than any pause."""
 _SLOW = 0.004
@@ -74,9 +73,10 @@ class Held:
     status: str = "unknown"
     jobs: tuple[tuple[str, str], ...] = ()
     names: int = 0
+    queue: dict[str, Any] = field(default_factory=dict)
     looked: float = 0.0
     since: float = 0.0
-    newest: Newest = field(default_factory=Newest)
+    seen: Seen = field(default_factory=Seen)
     beats: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
@@ -361,12 +361,14 @@ class Catalog:
         now = self._clock.monotonic()
         self._alive_at = now
         sign = hash(frozenset(names))
-        if held is not None and not fully and held.names == sign and now - held.looked < AFRESH:
+        is_known = held is not None and not fully and held.names == sign and now - held.looked < AFRESH
+        # Entries come and go without a job of the run: watchers hand over, people put back what failed.
+        if is_known and held is not None and held.queue == read_queue(self._fs, path, held.seen):
             return
         held = held or Held(key, path)
         note_beats(held, names, now)
         try:
-            row = read_row(self._fs, path, key, names, held.newest, now_ns=self._clock.now_ns())
+            row = read_row(self._fs, path, key, names, held.seen, now_ns=self._clock.now_ns())
         except OSError as error:
             self._miss(held, f"cannot be read: {error.strerror}")
             return
@@ -392,10 +394,11 @@ class Catalog:
         body = bytes(memoryview(encode(quiet)))
         is_open = any(job["status"] == "running" or job["silent_s"] is not None for job in row["jobs"])
         if not is_open:
-            held.newest.forget()  # of ten thousand runs, what has ended takes no memory
+            held.seen.newest.forget()  # of ten thousand runs, what has ended takes no memory
         with self._lock:
             held.looked, held.names = self._clock.monotonic(), sign
             held.since = held.since or held.looked
+            held.queue = {place: row[place] for place in PLACES}
             held.row = row if is_open or row["waiting"] else None
             held.live = any(map(_may_live, self._with_silence(row, held)["jobs"]))
             if body == held.body:

@@ -7,6 +7,7 @@ thousand rows travel at once. Leaves to others: which runs there are and when on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from fsrun.core import codec, layout
@@ -26,11 +27,22 @@ _TEXT = 200
 """Characters of a text in a row."""
 _KEYS = 300
 """Settings, and scalars, in a row."""
+PLACES = ("waiting", "claimed", "failed")
+"""Where entries are that a row counts."""
 _JOB_FACTS = ("job", "status", "reason", "host", "pid", "heartbeat", "silent_s", "timeout", "session", "alive", "step")
 
 
-def read_row(fs: FileSystem, path: str, key: str, names: list[str], newest: Newest, *, now_ns: int) -> dict[str, Any]:
-    """A run as a row. ``names``: the listing of its ``jobs/``. ``newest``: what was read before; it is brought forward.
+@dataclass(slots=True)
+class Seen:
+    """What is remembered of a run from one look to the next."""
+
+    newest: Newest = field(default_factory=Newest)
+    unit: dict[str, Any] | None = None
+    """Where its hand-over unit is, if elsewhere."""
+
+
+def read_row(fs: FileSystem, path: str, key: str, names: list[str], seen: Seen, *, now_ns: int) -> dict[str, Any]:
+    """A run as a row. ``names``: the listing of its ``jobs/``. ``seen``: what was read before; it is brought forward.
 
     Its keys are those of ``/api/runs`` in docs/viewer.md. Raises ``OSError`` where the run folder cannot be listed.
     """
@@ -42,9 +54,10 @@ def read_row(fs: FileSystem, path: str, key: str, names: list[str], newest: Newe
     run = read_run(fs, path, chains, now_ns=now_ns)
     jobs = run["jobs"]
     everyone = [run | {"job": MAIN}, *(job for job in jobs if job["job"] != MAIN)]
-    told = newest.read(fs, path, names, everyone)
+    told = seen.newest.read(fs, path, names, everyone)
     everyone = [job | {"step": told[job["job"]].step} for job in everyone]
     tops = set(fs.names(path))
+    seen.unit = as_map(run["unit"]) or None
     row |= {
         "project": cut(run["project"]),
         "run": cut(run["id"]),
@@ -60,7 +73,7 @@ def read_row(fs: FileSystem, path: str, key: str, names: list[str], newest: Newe
         "summary": _summary(merge((job, told[job["job"]]) for job in everyone)),
         "config": flat(run["config"]),
         "jobs": [_job(job) for job in everyone],
-        **_queue(fs, path, as_map(run["unit"]) or None),
+        **read_queue(fs, path, seen),
     }
     problems = [job["problem"] for job in everyone if job["problem"]]
     return row | {"problem": cut("; ".join(problems)) if problems else None}
@@ -70,8 +83,8 @@ def unknown(problem: str) -> dict[str, Any]:
     """What a row holds of a run that cannot be read, but its key, project and run."""
     nothing = ("name", "reason", "step", "started", "ended", "heartbeat", "silent_s", "best")
     row: dict[str, Any] = dict.fromkeys(nothing)
-    row |= {"status": "unknown", "summary": {}, "config": {}, "jobs": [], "waiting": None, "claimed": None}
-    return row | {"failed": None, "problem": cut(problem)}
+    row |= {"status": "unknown", "summary": {}, "config": {}, "jobs": []}
+    return row | dict.fromkeys(PLACES) | {"problem": cut(problem)}
 
 
 def cut(text: str | None) -> str | None:
@@ -136,10 +149,10 @@ def _best(fs: FileSystem, path: str, tops: set[str]) -> dict[str, Any] | None:
     return {"tag": cut(rule.tag), "mode": rule.mode, "score": score, "step": ranked[0].step, "entry": ranked[0].entry}
 
 
-def _queue(fs: FileSystem, path: str, unit: Mapping[str, Any] | None) -> dict[str, int | None]:
-    """How many entries are where; null where the unit is elsewhere and cannot be reached."""
+def read_queue(fs: FileSystem, path: str, seen: Seen) -> dict[str, int | None]:
+    """How many entries are where; null where the unit, as it was seen last, is elsewhere and cannot be reached."""
     try:
-        state = queue_state(Store(fs, find_unit(fs, path, unit), MAIN, 0))
+        state = queue_state(Store(fs, find_unit(fs, path, seen.unit), MAIN, 0))
     except (FsrunError, OSError):
-        return {"waiting": None, "claimed": None, "failed": None}
+        return dict.fromkeys(PLACES)
     return {"waiting": len(state.waiting), "claimed": len(state.claimed), "failed": len(state.failed)}

@@ -20,11 +20,10 @@ from fsrun.core.errors import FsrunError
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.run.check import check_run
 from fsrun.run.inspect import inspect_run
-from fsrun.run.newest import Newest
 from fsrun.run.listing import find_runs, read_run
 from fsrun.web.content import Content
 from fsrun.web.query import Query
-from fsrun.web.row import read_row
+from fsrun.web.row import Seen, read_row
 from tests.fuzz.damage import BIG, HOW, Damage, befall, copy_of, damages, files_of, make_run, open_again
 from tests.fuzz.garbage import SECONDS, bounded, examples
 from tests.support.command import fsrun as command
@@ -70,7 +69,7 @@ def look(run: Path) -> Iterator[tuple[str, Callable[[], object], tuple[type[Exce
     yield "environment", reader.environment, usual
     yield "inspect", lambda: inspect_run(FS, str(run), now_ns=10**18), usual
     yield "listed", lambda: [read_run(FS, *found, now_ns=10**18) for found in find_runs(FS, str(run.parent))], usual
-    yield "row", lambda: read_row(FS, str(run), "speech/big", os.listdir(run), Newest(), now_ns=10**18), usual
+    yield "row", lambda: read_row(FS, str(run), "speech/big", os.listdir(run), Seen(), now_ns=10**18), usual
     content = Content(FS)
     for page in (content.console, content.samples, content.media, content.tables, content.artifacts):
         yield f"page of {page.__name__}", lambda page=page: page(str(run), Query()), usual  # type: ignore[misc]

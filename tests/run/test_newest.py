@@ -11,7 +11,7 @@ from fsrun.disk.fs import LocalFileSystem
 from fsrun.run.inspect import inspect_run
 from fsrun.run.listing import read_run
 from fsrun.run.newest import Newest, newest_of
-from fsrun.web.row import read_row
+from fsrun.web.row import Seen, read_row
 from support import build
 from support.build import RunFolder
 
@@ -21,7 +21,7 @@ FS = LocalFileSystem()
 def newest(run: RunFolder) -> dict[str, Any]:
     """The newest values, which row, ``show`` and card all have to say."""
     names = sorted(path.name for path in (run.path / "jobs").iterdir())
-    row = read_row(FS, str(run), "speech/big", names, Newest(), now_ns=10**18)
+    row = read_row(FS, str(run), "speech/big", names, Seen(), now_ns=10**18)
     state = inspect_run(FS, str(run), now_ns=10**18)
     values, told = newest_of(FS, str(run), read_run(FS, str(run), now_ns=10**18)["jobs"])
     assert row["summary"] == state["newest"] == values

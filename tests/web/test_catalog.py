@@ -198,20 +198,50 @@ def test_a_resumed_run_without_a_marker_is_seen_when_its_turn_comes(
 
 
 def test_a_run_that_a_page_shows_is_read_anew(catalog: Catalog, root: Path, run: RunFolder, clock: FakeClock) -> None:
+    run.write("best.json", {"protocol": "1.0", "mode": "max", "tag": "acc", "keep": 1})
+    run.outcome("a.pt", step=1, scores={"acc": 0.5})
     catalog.look()
-    run.write("queue/step_1.pt", "")
+    run.write("best/a.pt", "")
     look(catalog, clock)
-    assert rows(catalog)["speech/big"]["waiting"] == 0
+    assert rows(catalog)["speech/big"]["best"] is None
     assert catalog.path("speech", "big") == str(run.path)
     look(catalog, clock)
-    assert rows(catalog)["speech/big"]["waiting"] == 1
+    assert rows(catalog)["speech/big"]["best"]["entry"] == "a.pt"
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("queue/b", "waiting"), ("retry/1/b", "waiting"), ("claimed/eval.1/1/b", "claimed"), ("failed/b", "failed")],
+)
+def test_entries_of_an_ended_run_are_counted_anew_with_its_next_turn(
+    catalog: Catalog, run: RunFolder, clock: FakeClock, name: str, place: str
+) -> None:
+    catalog.look()
+    catalog.look()
+    before = rows(catalog)["speech/big"]
+    run.write(name, "")
+    look(catalog, clock, TURN)
+    assert rows(catalog)["speech/big"][place] == before[place] + 1
+
+
+def test_a_run_in_which_nothing_came_or_went_is_not_read_anew(root: Path, run: RunFolder, clock: FakeClock) -> None:
+    fs = FaultFS(LocalFileSystem())
+    catalog = Catalog(fs, str(root), clock)
+    catalog.look()
+    read: list[str] = []
+    fs.on("read", match="/jobs/", before=lambda operation: read.append("jobs"), times=1000)
+    for _ in range(5):
+        look(catalog, clock, TURN)
+    assert read == []
 
 
 def test_an_ended_run_is_read_anew_after_an_hour(catalog: Catalog, run: RunFolder, clock: FakeClock) -> None:
+    run.write("best.json", {"protocol": "1.0", "mode": "max", "tag": "acc", "keep": 1})
+    run.outcome("a.pt", step=1, scores={"acc": 0.5})
     catalog.look()
-    run.write("queue/step_1.pt", "")
+    run.write("best/a.pt", "")
     look(catalog, clock, AFRESH + TURN)
-    assert rows(catalog)["speech/big"]["waiting"] == 1
+    assert rows(catalog)["speech/big"]["best"]["entry"] == "a.pt"
 
 
 def test_silence_counts_from_a_heartbeat_that_was_seen_to_move(catalog: Catalog, root: Path, clock: FakeClock) -> None:
