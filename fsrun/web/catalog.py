@@ -17,7 +17,6 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -97,6 +96,8 @@ class Catalog:
         self._problem: str | None = None
         self._hints: deque[str] = deque(maxlen=1000)
         self._turn: deque[str] = deque()
+        self._missed: set[str] = set()
+        """Keys with a marker and no run, as far as is known since the last sweep."""
         self._swept = 0.0
         self._sweep_s = 0.0
         self._refreshed = 0.0
@@ -286,12 +287,13 @@ class Catalog:
             if found is None:
                 continue
             key = "/".join(found)
-            held = self._held.get(key)
-            if held is None:
-                with suppress(Exception):
-                    self._look_at([(key, look_up(self._fs, self._root, *found))], None)
-            else:
+            if key in self._held:
                 keys.append(key)
+            elif key not in self._missed:
+                try:
+                    self._look_at([(key, look_up(self._fs, self._root, *found))], None)
+                except Exception:  # noqa: BLE001 - a hint; the sweep finds what is there
+                    self._missed.add(key)
         return keys
 
     def _next_in_turn(self) -> list[str]:
@@ -327,6 +329,7 @@ class Catalog:
                     self._drop(key)
             self._strays = strays
             self._scanned = True
+        self._missed.clear()
         self._swept = self._clock.monotonic()
 
     def _look_at(self, runs: list[tuple[str, str]], pool: ThreadPoolExecutor | None, *, fully: bool = False) -> None:

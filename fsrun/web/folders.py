@@ -1,7 +1,8 @@
 """Which folders below a root are runs, by listings alone: nothing is looked up that a listing has not shown.
 
 Links are not followed, in or out of the root: what the viewer shows stands below the root. A run directly below the
-root, or a root that is itself a run, has ``~`` in place of a folder's name, which no project has.
+root, or a root that is itself a run, has ``~`` in place of a folder's name, which no project has. A folder whose name
+is not UTF-8 has no key that could stand in JSON or an address: it is told as what is no run.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Strays:
         """Count one more; ``path`` is relative to the root."""
         self.count += 1
         if len(self.named) < _TOLD:
-            self.named.append(path)
+            # Bytes that are no text are told by number: two names stay two.
+            self.named.append(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
 def find(fs: FileSystem, root: str, known: Callable[[str], bool], strays: Strays) -> Iterator[tuple[str, str]]:
@@ -46,10 +48,11 @@ def find(fs: FileSystem, root: str, known: Callable[[str], bool], strays: Strays
     for top, is_folder in tops:
         if top.startswith(".") or top == HERE:
             continue
-        inside = _inside(fs, f"{root}/{top}") if is_folder else None
+        is_named = _is_text(top)
+        inside = _inside(fs, f"{root}/{top}") if is_folder and is_named else None
         if inside is None:
             strays.add(top)
-            if is_folder:
+            if is_folder and is_named:
                 strays.unread.add(top)
         elif (layout.JOBS, True) in inside:
             yield f"{HERE}/{top}", f"{root}/{top}"
@@ -69,10 +72,18 @@ def _of_project(
         if name.startswith("."):
             continue
         key, path = f"{project}/{name}", f"{root}/{project}/{name}"
-        if is_folder and (known(key) or (layout.JOBS, True) in (_inside(fs, path) or ())):
+        if is_folder and _is_text(name) and (known(key) or (layout.JOBS, True) in (_inside(fs, path) or ())):
             yield key, path
         else:
             strays.add(key)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _inside(fs: FileSystem, path: str) -> list[tuple[str, bool]] | None:
@@ -88,7 +99,7 @@ def look_up(fs: FileSystem, root: str, project: str, run: str) -> str:
     for name in (project, run):
         if name == HERE:
             continue
-        if (name, True) not in (_inside(fs, path) or ()):
+        if not _is_text(name) or (name, True) not in (_inside(fs, path) or ()):
             break
         path = f"{path}/{name}"
     else:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fsrun.core.errors import NotFoundError
 from fsrun.core.records import rfc3339
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.web.answers import encode
@@ -353,11 +354,38 @@ def test_a_hostile_name_is_a_key_like_others(catalog: Catalog, root: Path, name:
     assert catalog.path(name, name) == f"{root}/{name}/{name}"
 
 
-def test_a_name_that_is_no_text_does_not_break_the_table(catalog: Catalog, root: Path, run: RunFolder) -> None:
-    other = build.run(root, os.fsdecode(b"\xff"))
-    other.session("main", 1)
+def test_folders_whose_names_are_no_text_are_told_apart_and_are_no_rows(
+    catalog: Catalog, root: Path, run: RunFolder
+) -> None:
+    for name in (b"\xff", b"\xfe"):
+        build.run(root, os.fsdecode(name)).session("main", 1)
+    build.run(root, "r", os.fsdecode(b"p\xff")).session("main", 1)
     catalog.look()
-    assert sorted(rows(catalog)) == ["speech/?", "speech/big"]
+    assert list(rows(catalog)) == ["speech/big"]
+    assert told(catalog)["strays"] == {"count": 3, "names": ["p\\xff", "speech/\\xfe", "speech/\\xff"]}
+    with pytest.raises(NotFoundError):
+        catalog.path("speech", os.fsdecode(b"\xff"))
+
+
+def test_a_marker_of_a_run_that_is_gone_is_looked_up_once_until_the_next_sweep(
+    root: Path, run: RunFolder, clock: FakeClock
+) -> None:
+    fs = FaultFS(LocalFileSystem())
+    catalog = Catalog(fs, str(root), clock)
+    (root / ".live").mkdir()
+    (root / ".live" / "speech@gone").touch()
+    catalog.look()
+    looks: list[str] = []
+    fs.on("scan", before=lambda operation: looks.append("scan"), times=1000)
+    catalog._swept = clock.monotonic()
+    catalog._marked()
+    first = len(looks)
+    catalog._marked()
+    assert first > 0
+    assert len(looks) == first
+    build.run(root, "gone").session("main", 1)
+    look(catalog, clock, 10)
+    assert sorted(rows(catalog)) == ["speech/big", "speech/gone"]
 
 
 def test_a_huge_config_is_cut(catalog: Catalog, root: Path) -> None:
