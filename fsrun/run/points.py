@@ -168,8 +168,11 @@ class Rules:
     main_groups: int
     """How many groups of sessions main has."""
 
-    def apply(self, table: pa.Table) -> pa.Table:
-        """The points that count, sorted by tag and step; no tag has a step twice. ``table``: in order, standing."""
+    def apply(self, table: pa.Table, voids: Voids | None = None) -> pa.Table:
+        """The points that count, sorted by tag and step; no tag has a step twice. ``table``: in order, standing.
+
+        ``voids``: of these rules, where somebody keeps them from one call to the next.
+        """
         if not table.num_rows:
             return table
         runs = runs_of(table)
@@ -183,7 +186,7 @@ class Rules:
             mixed.update(pc.unique(tags.filter(table["entry"].is_valid())).to_pylist())
         if not mixed:
             return table
-        voids = _Voids(self)
+        voids = voids or Voids(self)
         parts: list[pa.Table] = []
         done = first = 0
         while first < len(runs):
@@ -198,7 +201,7 @@ class Rules:
         parts.append(table.slice(done))
         return pa.concat_tables(parts)
 
-    def _tag(self, table: pa.Table, runs: Runs, first: int, last: int, voids: _Voids) -> pa.Table:
+    def _tag(self, table: pa.Table, runs: Runs, first: int, last: int, voids: Voids) -> pa.Table:
         """The points of one tag that count, sorted by step."""
         main: dict[int, list[pa.Table]] = {}
         side: dict[str, list[pa.Table]] = {}
@@ -229,7 +232,7 @@ class Rules:
             kept.append(last_of_steps(rows))
         return pa.concat_tables([*kept, beside])
 
-    def _outcomes(self, rows: pa.Table, voids: _Voids) -> pa.Table:
+    def _outcomes(self, rows: pa.Table, voids: Voids) -> pa.Table:
         """The outcomes of one tag that count: not void, and at equal steps the latest hand-over."""
         best: dict[int, tuple[Handover, int]] = {}
         again: set[int] = set()
@@ -248,7 +251,7 @@ class Rules:
         return rows if kept == list(range(rows.num_rows)) else rows.take(pa.array(kept, pa.int64()))
 
 
-class _Voids:
+class Voids:
     """Which outcomes a resumed main job has voided; looks at main's points when it is first asked."""
 
     def __init__(self, rules: Rules) -> None:
@@ -256,15 +259,18 @@ class _Voids:
         self._groups: dict[int, tuple[Sequence[int], Sequence[bool]]] | None = None
 
     def has(self, key: str, step: int) -> bool:
+        """Whether an outcome at a step is void."""
         group = self._rules.handover(key).group
         if group < 0:
             return False
         if self._groups is None:
-            self._groups = self._read(self._rules.history())
+            self.read(self._rules.history())
+        assert self._groups is not None
         steps, voided = self._groups.get(group, ((), ()))
         return is_void(step, steps, voided)
 
-    def _read(self, table: pa.Table) -> dict[int, tuple[Sequence[int], Sequence[bool]]]:
+    def read(self, table: pa.Table) -> None:
+        """Look at main's points of all tags, which are given in order."""
         runs = runs_of(table)
         per_tag: dict[int, dict[int, list[tuple[int, Any]]]] = {}
         for i in range(len(runs)):
@@ -285,7 +291,7 @@ class _Voids:
                 for _, steps in groups[group]:
                     void = pa.repeat(pa.scalar(False), len(steps))
                     found.setdefault(group, []).append(pa.table({"step": steps, "void": void}))
-        return {group: self._history(pa.concat_tables(parts)) for group, parts in found.items()}
+        self._groups = {group: self._history(pa.concat_tables(parts)) for group, parts in found.items()}
 
     @staticmethod
     def _history(table: pa.Table) -> tuple[Sequence[int], Sequence[bool]]:

@@ -28,6 +28,7 @@ from fsrun.run.load import Loader, Snapshot, list_folder
 from fsrun.run.points import Rules, from_points, in_order, runs_of, standing
 from fsrun.web.line import Line, Points
 from fsrun.web.reduce import Array
+from fsrun.web.voided import Voided
 
 MOST_TAGS = 20_000
 """Of a run, so many are held: each costs memory, and a row of the list of tags, whatever it has of points."""
@@ -85,6 +86,7 @@ class Held:
         self._snapshot: Snapshot | None = None
         """The last whole reading, without its points."""
         self._rules: Rules | None = None
+        self._voided: Voided | None = None
         self._logs: dict[str, LogReader] = {}
         self._seen: set[str] = set()
         """Outcomes whose points are in ``lines``, and those that have none."""
@@ -152,7 +154,8 @@ class Held:
         self._marks.hold(dict.fromkeys((source.path for source in self._listed()), 0))
         snapshot = self._loader.load(self.tags)
         self._snapshot = replace(snapshot, table=POINTS.empty_table())
-        self._rules = replace(self._loader.rules(self._snapshot), history=self._history)
+        self._rules = self._loader.rules(self._snapshot)
+        self._voided = Voided(self._loader, self._rules, self._history if self.tags is None else None)
         self._logs, self._waiting, self._lags = {}, [], {}
         self._seen = set(snapshot.consumed.outcomes) | snapshot.consumed.others | snapshot.lined
         self._fill(snapshot, self._rules)
@@ -253,9 +256,13 @@ class Held:
     def _add(self, table: pa.Table, evals: Iterable[str]) -> None:
         """Take new points in."""
         assert self._rules is not None
+        assert self._voided is not None
         stands = frozenset(evals).__contains__
         slow, voids = set(), False
-        spread = Spread(in_order(table))
+        table = in_order(table)
+        if self.tags is None:
+            self._voided.note(table)
+        spread = Spread(table)
         for tag in spread.tags:
             if tag not in self.lines and self.tags is None and len(self.lines) >= self._most:
                 self._is_cut = True
@@ -278,16 +285,25 @@ class Held:
         if voids and self._rules.main_groups > 1:
             # What main logs after it was resumed decides about outcomes of before, under any tag.
             slow.update(tag for tag, line in self.lines.items() if line.entries is not None)
-        for tag in sorted(slow):
-            line = self.lines[tag]
-            rows = line.rows().unify_dictionaries()
-            line.set(rows, self._rules.apply(rows))
+        if slow:
+            self._judge(slow)
         self.version += 1
+
+    def _judge(self, slow: Iterable[str]) -> None:
+        """Ask the rules about all points of some tags: of all of them together, since what is void is said by all."""
+        assert self._rules is not None
+        assert self._voided is not None
+        parts = {tag: self.lines[tag].rows() for tag in sorted(slow)}
+        table = in_order(pa.concat_tables(parts.values()).unify_dictionaries())
+        voids = None
+        if self._rules.main_groups > 1 and table["entry"].null_count < table.num_rows:
+            voids = self._voided.voids()
+        kept = Spread(self._rules.apply(table, voids).unify_dictionaries())
+        for tag, rows in parts.items():
+            self.lines[tag].set(rows.unify_dictionaries(), kept.table(tag))
 
     def _history(self) -> pa.Table:
         """Main's points of all tags, in order."""
-        if self.tags is not None:
-            return self._loader.load().table
         tables = [line.rows() for line in self.lines.values() if MAIN in line.jobs]
         return in_order(pa.concat_tables(tables or [POINTS.empty_table()]).unify_dictionaries())
 

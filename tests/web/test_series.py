@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fsrun.core.errors import UsageError
 from fsrun.disk.fs import LocalFileSystem
+from fsrun.run.points import Voids
 from fsrun.run.reader import RunReader
 from fsrun.web.held import Held
 from fsrun.web.query import Query
@@ -113,6 +114,41 @@ def test_what_grew_is_what_a_reader_reads_anew(
         wanted = read_points(run.path)
         assert held_points(whole) == wanted
         assert held_points(some) == {tag: points for tag, points in wanted.items() if tag in ("loss", "acc")}
+
+
+@pytest.mark.parametrize("tags", [None, frozenset(f"eval/t{i}" for i in range(30))])
+def test_what_main_logged_is_read_once_for_all_tags_of_all_outcomes(
+    root: Path, monkeypatch: pytest.MonkeyPatch, tags: frozenset[str] | None
+) -> None:
+    run = build.run(root)
+    run.session("main", 1, *(build.line(step, loss=1.0, const=0) for step in range(20)), ended="crashed")
+    run.session("main", 2, *(build.line(step, loss=2.0) for step in range(10, 15)), ended=None)
+    run.lock("eval", 1)
+    scores = {f"eval/t{i}": 0.5 for i in range(30)}
+    run.outcome("e0", step=3, scores=scores)
+    held = Held(LocalFileSystem(), str(run), tags)
+    held.refresh()
+    reads: list[object] = []
+    read = Voids.read
+    monkeypatch.setattr(Voids, "read", lambda self, table: (reads.append(table), read(self, table))[1])
+
+    def check(number: int, counts: int) -> None:
+        found = {tag: points for tag, points in held_points(held).items() if tag.startswith("eval/")}
+        # The reference reads the history too.
+        before = len(reads)
+        wanted = {tag: points for tag, points in read_points(run.path).items() if tag.startswith("eval/")}
+        del reads[before:]
+        assert found == wanted
+        assert len(found["eval/t0"]) == counts
+        assert len(reads) == number
+
+    for number, step in enumerate((5, 7, 12), start=1):
+        run.outcome(f"e{number}", step=step, scores=scores)
+        run.log("main", 2, build.line(15 + number, loss=2.0))
+        check(1, min(number + 1, 3))
+    run.log("main", 2, build.line(4, const=1))
+    run.outcome("e4", step=13, scores=scores, main_session=2)
+    check(2, 2)
 
 
 def test_a_point_is_there_with_the_next_look(run: RunFolder) -> None:
