@@ -62,7 +62,7 @@ class Series:
     def tags(self, run_path: str) -> dict[str, Any]:
         """The object of ``/api/runs/RUN/tags``."""
         if self._is_large(run_path):
-            tally = self._fresh(("tally", run_path, None), lambda: Tally(self._fs, run_path))
+            tally = self._tally(run_path)
             with tally.busy:
                 return _listed(tally, tally.describe())
         held = self._fresh(("run", run_path, None), lambda: Held(self._fs, run_path))
@@ -77,12 +77,19 @@ class Series:
             raise UsageError(f"tag: give 1 to {_MOST_TAGS} names, not {len(tags)}")
         view = _View(query)
         found, cursors = [], []
+        tally: Tally | None = None
         for held, wanted in self._holding(run_path, tags):
             with held.busy:
-                start = held.start if view.axis == "relative" else None
                 drawn = [(tag, *_seen(held.lines[tag])) for tag in wanted if tag in held.lines]
-                late = any(columns[3] is not None for _, _, columns in drawn)
-                clock = held.clock_of_main() if late else (np.empty(0), np.empty(0, np.int64))
+            late = any(columns[3] is not None for _, _, columns in drawn)
+            if held.tags is not None and (late or view.axis == "relative"):
+                # Of some tags nobody can tell when the run began, and how far main was.
+                tally = tally or self._tally(run_path)
+            whole = held if tally is None else tally
+            with whole.busy:
+                start = whole.start if view.axis == "relative" else None
+                clock = whole.clock_of_main() if late else (np.empty(0), np.empty(0, np.int64))
+            with held.busy:
                 cursors.append(str(held.version))
                 late_by = clock, held.lag_of
                 found += [_scalar(*one, view, start, late_by) for one in drawn if one[2][3] is not None]
@@ -109,6 +116,9 @@ class Series:
             # No sample says NaN: it stands between two sessions.
             found.append(one | {"special": [], "specials": 0, "breaks": reduced.x[np.isnan(reduced.y)].tolist()})
         return {"series": found, "start": start, "cursor": cursor}
+
+    def _tally(self, run_path: str) -> Tally:
+        return self._fresh(("tally", run_path, None), lambda: Tally(self._fs, run_path))
 
     def _is_large(self, run_path: str) -> bool:
         folder = f"{run_path}/{layout.SCALARS}"

@@ -17,7 +17,7 @@ from fsrun.run.points import Voids
 from fsrun.run.reader import RunReader
 from fsrun.web.held import Held
 from fsrun.web.query import Query
-from fsrun.web.series import Series
+from fsrun.web.series import WHOLE, Series
 from fsrun.web.tally import Tally
 from support import build
 from support.build import RunFolder
@@ -40,9 +40,10 @@ def ask(series: Series, run: RunFolder, *pairs: tuple[str, str]) -> list[dict[st
     return list(series.series(str(run), Query(pairs))["series"])
 
 
-@pytest.fixture
-def series() -> Series:
-    return Series(LocalFileSystem())
+@pytest.fixture(params=[WHOLE, 0], ids=["whole", "by tag"])
+def series(request: pytest.FixtureRequest) -> Series:
+    """Of a run that is held whole, and of one that is too large for that: both answer alike."""
+    return Series(LocalFileSystem(), whole=request.param)
 
 
 class Writer:
@@ -214,6 +215,54 @@ def test_evaluations_stand_at_their_own_step_and_say_how_late_they_were(series: 
     assert (one["entries"], one["steps"], one["lag"]) == (["a.1", "b.1"], [10, 20], [0, 50])
     (one,) = ask(series, run, ("tag", "eval/acc"), ("x", "relative"))
     assert (list(one["x"]), one["steps"]) == ([10.0, 75.0], [10, 20])
+
+
+def test_relative_time_is_that_of_the_run_and_not_of_the_tags_that_are_asked_for(series: Series, root: Path) -> None:
+    run = build.run(root)
+    run.session("main", 1, *(build.line(step, loss=1.0) for step in range(20)), ended=None)
+    run.log("main", 1, build.line(20, rare=1.0))
+    run.lock("eval", 1)
+    run.log("eval", 1, build.line(0, {"eval/x": 1.0}, time=build.TIME - 50))
+    for tags in (["rare"], ["loss", "rare"]):
+        found = ask(series, run, *(("tag", tag) for tag in tags), ("x", "relative"))
+        assert list(found[-1]["x"]) == [20.0]
+    assert series.tags(str(run))["start"] == build.TIME
+
+
+def test_how_late_it_was_counts_the_sessions_that_stand(series: Series, root: Path) -> None:
+    run = build.run(root)
+    run.session("main", 1, *(build.line(step, loss=1.0) for step in range(50)), ended="crashed")
+    run.session("main", 2, *(build.line(step, loss=1.0, time=build.TIME + 900 + step) for step in range(40, 45)))
+    run.lock("eval", 1)
+    run.outcome("a", step=41, scores={"eval/acc": 0.5}, time=build.TIME + 944, main_session=2)
+    assert ask(series, run, ("tag", "eval/acc"))[0]["lag"] == [3]
+
+
+def test_outcomes_without_a_line_are_tags_and_count_once(series: Series, root: Path) -> None:
+    run = build.run(root)
+    run.session("main", 1, build.lines(range(50)), ended=None)
+    run.lock("eval", 1)
+    run.outcome("a", step=20, scores={"eval/acc": 0.5, "eval/x": 0.1})
+    run.outcome("b", step=10, scores={"eval/acc": 0.75})
+
+    def told() -> list[tuple[Any, ...]]:
+        series._looked.clear()
+        keys = ("tag", "jobs", "count", "last", "last_step", "min", "max", "eval")
+        return [tuple(one[key] for key in keys) for one in series.tags(str(run))["tags"]]
+
+    wanted = [
+        ("eval/acc", ["eval"], 2, 0.5, 20, 0.5, 0.75, True),
+        ("eval/x", ["eval"], 1, 0.1, 20, 0.1, 0.1, True),
+        ("loss", ["main"], 50, 49.0, 49, 0.0, 49.0, False),
+    ]
+    assert told() == wanted
+    run.log("eval", 1, build.line(20, {"eval/acc": 0.5, "eval/x": 0.1}, entry="a.1"))
+    assert told() == wanted
+    run.log("eval", 1, build.line(30, {"eval/acc": 0.25}, entry="c.1"))
+    run.outcome("c", step=30, scores={"eval/acc": 0.25})
+    assert told()[0] == ("eval/acc", ["eval"], 3, 0.25, 30, 0.25, 0.75, True)
+    (run.path / "evals/b.1.json").unlink()
+    assert told()[0] == ("eval/acc", ["eval"], 2, 0.25, 30, 0.25, 0.5, True)
 
 
 def test_series_come_in_the_order_that_was_asked_and_unknown_ones_are_left_out(series: Series, root: Path) -> None:
