@@ -47,7 +47,7 @@ def test_the_table_has_the_runs(viewer: Viewer, run: RunFolder) -> None:
 def test_one_run_is_the_object_of_show(viewer: Viewer, run: RunFolder) -> None:
     found = viewer().get("/api/runs/speech/big").json()
     assert (found["run"]["id"], found["run"]["status"]) == ("big", "finished")
-    assert set(found) == {"run", "jobs", "queue", "best", "evals", "evaluation", "recorded", "environment"}
+    assert set(found) == {"run", "jobs", "queue", "best", "evals", "evaluation", "recorded", "newest", "environment"}
 
 
 @pytest.mark.parametrize("tail", [*ABOUT, "/files"])
