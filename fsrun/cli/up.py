@@ -64,6 +64,8 @@ def command(root: str | None, port: int, host: str, wants_token: bool, no_daemon
     except ImportError as error:
         from fsrun.core.errors import UsageError
 
+        if (error.name or "").startswith("fsrun."):  # a broken installation, which no extra mends
+            raise
         raise UsageError(f"the page needs {error.name}: pip install 'fsrun[web]'") from error
     from fsrun.daemon.service import leave
     from fsrun.run.roots import resolve_root

@@ -362,3 +362,11 @@ def test_without_the_extra_the_command_says_how_to_get_it(
     assert result.exit_code == 2
     assert result.stderr.startswith(f"fsrun: the page needs {package}")
     assert result.stderr.endswith(": pip install 'fsrun[web]'\n")
+
+
+def test_a_broken_installation_is_not_said_to_lack_an_extra(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsrun.web.server", None)
+    result = fsrun("up", up.root)
+    assert result.exit_code != 0
+    assert "pip install" not in result.stderr
+    assert isinstance(result.exception, ImportError) or "fsrun.web.server" in result.stderr
