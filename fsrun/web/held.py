@@ -25,7 +25,7 @@ from fsrun.core.scalars import Source, outcome_points, sources
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.logs import POINTS, LogReader, Names
 from fsrun.run.load import Loader, Snapshot, list_folder
-from fsrun.run.points import Rules, from_points, in_order, runs_of, standing
+from fsrun.run.points import Rules, Voids, from_points, in_order, runs_of, standing
 from fsrun.web.line import Line, Points
 from fsrun.web.reduce import Array
 from fsrun.web.voided import Voided
@@ -87,6 +87,8 @@ class Held:
         """The last whole reading, without its points."""
         self._rules: Rules | None = None
         self._voided: Voided | None = None
+        self._judged: Voids | None = None
+        """By what outcomes were judged last."""
         self._logs: dict[str, LogReader] = {}
         self._seen: set[str] = set()
         """Outcomes whose points are in ``lines``, and those that have none."""
@@ -174,7 +176,11 @@ class Held:
             return
         if self.tags is None:
             rules = replace(rules, history=lambda: table)
-        counted = table if snapshot.counted else rules.apply(table)
+        voids = None
+        if self.tags is not None and rules.main_groups > 1 and table["entry"].null_count < table.num_rows:
+            assert self._voided is not None
+            voids = self._judged = self._voided.voids()
+        counted = table if snapshot.counted else rules.apply(table, voids)
         rows = Spread(table)
         kept = rows if counted is table else Spread(counted.unify_dictionaries())
         # A data.parquet may hold more than was taken of logs.
@@ -211,6 +217,8 @@ class Held:
         fresh = self._outcomes(evals, fresh)
         if fresh:
             self._add(pa.concat_tables(fresh).unify_dictionaries(), evals.keys())
+        if self.tags is not None:
+            self._judge_outcomes()
         return True
 
     def _position(self, source: Source, snapshot: Snapshot) -> int:
@@ -289,6 +297,15 @@ class Held:
             self._judge(slow)
         self.version += 1
 
+    def _judge_outcomes(self) -> None:
+        """Judge outcomes anew where main voided some by what it logged under tags that are not held."""
+        assert self._rules is not None
+        assert self._voided is not None
+        tags = [tag for tag, line in self.lines.items() if line.entries is not None]
+        if tags and self._rules.main_groups > 1 and self._voided.voids() is not self._judged:
+            self._judge(tags)
+            self.version += 1
+
     def _judge(self, slow: Iterable[str]) -> None:
         """Ask the rules about all points of some tags: of all of them together, since what is void is said by all."""
         assert self._rules is not None
@@ -297,7 +314,7 @@ class Held:
         table = in_order(pa.concat_tables(parts.values()).unify_dictionaries())
         voids = None
         if self._rules.main_groups > 1 and table["entry"].null_count < table.num_rows:
-            voids = self._voided.voids()
+            voids = self._judged = self._voided.voids()
         kept = Spread(self._rules.apply(table, voids).unify_dictionaries())
         for tag, rows in parts.items():
             self.lines[tag].set(rows.unify_dictionaries(), kept.table(tag))
