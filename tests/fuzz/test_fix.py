@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,6 @@ from tests.fuzz.garbage import examples
 from tests.support import build
 
 HARMLESS = ("truncate", "flip", "text", "key", "drop", "append", "gone", "folder", "circle", "dangling")
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("runs")
-    before = os.environ.get("FSRUN_SPILL")
-    os.environ["FSRUN_SPILL"] = str(folder / "spills")
-    yield folder
-    os.environ.pop("FSRUN_SPILL") if before is None else os.environ.update(FSRUN_SPILL=before)
 
 
 @pytest.fixture(scope="module")

@@ -33,15 +33,6 @@ FS = LocalFileSystem()
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("runs")
-    before = os.environ.get("FSRUN_SPILL")
-    os.environ["FSRUN_SPILL"] = str(folder / "spills")
-    yield folder
-    os.environ.pop("FSRUN_SPILL") if before is None else os.environ.update(FSRUN_SPILL=before)
-
-
-@pytest.fixture(scope="module")
 def runs(root: Path) -> tuple[Path, Path]:
     """One that has ended, and one whose main and evaluator are open."""
     ended = make_run(root)
