@@ -26,6 +26,8 @@ from fsrun.disk.fs import NO_FILE, FileSystem, is_file
 from fsrun.disk.logs import POINTS
 
 ROW_GROUP = 128 << 10
+_SMALL = 1 << 20
+"""Bytes of a file that is read whole and by one thread: asking for each of its columns would take longer."""
 
 
 def encode(points: pa.Table, consumed: Consumed) -> pa.Buffer:
@@ -51,9 +53,10 @@ def encode(points: pa.Table, consumed: Consumed) -> pa.Buffer:
 class Segment:
     """An open data.parquet: one descriptor, so that a replacement while it is read does no harm. Close it."""
 
-    def __init__(self, file: Any, parquet: pq.ParquetFile, consumed: Consumed) -> None:
+    def __init__(self, file: Any, size: int, parquet: pq.ParquetFile, consumed: Consumed) -> None:
         self._file = file
         self._parquet = parquet
+        self._use_threads = size > _SMALL
         self.consumed = consumed
 
     def close(self) -> None:
@@ -66,7 +69,7 @@ class Segment:
         Raises ``ArrowException`` or ``OSError`` where the file is damaged.
         """
         if tags is None:
-            return _as_points(self._parquet.read(use_threads=True))
+            return _as_points(self._parquet.read(use_threads=self._use_threads))
         wanted = pa.array(sorted(tags), pa.string())
         groups = []
         for group in range(self._parquet.num_row_groups):
@@ -75,7 +78,7 @@ class Segment:
                 groups.append((group, low is None or low != high))
         parts = [POINTS.empty_table()]
         for mixed, some in groupby(groups, key=itemgetter(1)):
-            table = _as_points(self._parquet.read_row_groups([group for group, _ in some]))
+            table = _as_points(self._parquet.read_row_groups([g for g, _ in some], use_threads=self._use_threads))
             parts.append(table.filter(pc.is_in(table["tag"], value_set=wanted)) if mixed else table)
         return pa.concat_tables(parts)
 
@@ -115,7 +118,8 @@ def open_segment(fs: FileSystem, run_dir: str) -> Segment | None:
         return None
     file = os.fdopen(descriptor, "rb")
     try:
-        parquet = pq.ParquetFile(pa.PythonFile(file, mode="r"))
+        size = os.fstat(descriptor).st_size
+        parquet = pq.ParquetFile(pa.PythonFile(file, mode="r") if size > _SMALL else pa.BufferReader(file.read()))
         consumed = Consumed.decode((parquet.metadata.metadata or {}).get(KEY, b""))
         names = parquet.schema_arrow.names
     except (pa.ArrowException, OSError, ValueError):
@@ -124,4 +128,4 @@ def open_segment(fs: FileSystem, run_dir: str) -> Segment | None:
     if consumed is None or not {"job", "tag", "step", "value", "session"}.issubset(names):
         file.close()
         return None
-    return Segment(file, parquet, consumed)
+    return Segment(file, size, parquet, consumed)

@@ -118,16 +118,10 @@ class RunReader:
 
     def last(self) -> dict[str, tuple[int, float]]:
         """For each scalar the value at its highest step: tag -> (step, value)."""
-        import pyarrow as pa
+        from fsrun.run.points import last_of_tags
 
-        from fsrun.run.points import runs_of
-
-        table = self._table(None, None, False)
-        runs = runs_of(table)
-        ends = {tag: stop - 1 for tag, stop in zip(runs.tags, runs.starts[1:], strict=True)}
-        rows = table.take(pa.array(ends.values(), pa.int64()))
-        columns = (rows[name].to_pylist() for name in ("tag", "step", "value"))
-        return {tag: (step, value) for tag, step, value in zip(*columns, strict=True)}
+        rows = last_of_tags(self._table(None, None, False)).select(("tag", "step", "value"))
+        return {tag: (step, value) for tag, step, value in zip(*rows.to_pydict().values(), strict=True)}
 
     def follow(
         self,

@@ -91,9 +91,9 @@ def test_some_tags_are_read_without_the_row_groups_of_the_others(
     class Spy:
         metadata, num_row_groups, schema_arrow = inner.metadata, inner.num_row_groups, inner.schema_arrow
 
-        def read_row_groups(self, groups: list[int]) -> pa.Table:
+        def read_row_groups(self, groups: list[int], **options: bool) -> pa.Table:
             read.extend(groups)
-            return inner.read_row_groups(groups)
+            return inner.read_row_groups(groups, **options)
 
     segment._parquet = Spy()
     table = segment.read(frozenset(["t03", "t07", "missing"]))
