@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from operator import itemgetter
 from typing import Any
 
 import click
@@ -24,23 +25,28 @@ def command(root: str | None, as_json: bool) -> None:
     written its view for that long; whether it lives is not known from here.
     """
     from fsrun.disk.fs import LocalFileSystem
-    from fsrun.run.listing import brief_run, find_runs, read_run
+    from fsrun.run.listing import Chains, brief_run, list_runs, read_run
     from fsrun.run.roots import resolve_root
+    from fsrun.run.spread import MOST
 
     gc.disable()  # ten thousand small dictionaries and no cycle: collecting costs a fifth of the time
     fs, now_ns = LocalFileSystem(), time.time_ns()
     top = resolve_root(root)
     if as_json:
-        runs = [read_run(fs, path, chains, now_ns=now_ns) for path, chains in find_runs(fs, top)]
+        runs = list_runs(fs, top, lambda path, chains: read_run(fs, path, chains, now_ns=now_ns), MOST)
         say(to_json(runs, decoded=True))
         return
-    runs = [brief_run(fs, path, chains, now_ns=now_ns) for path, chains in find_runs(fs, top)]
-    runs.sort(key=lambda run: run["started"] or "", reverse=True)
-    rows = [_row(run, now_ns) for run in runs]
+
+    def tell(path: str, chains: Chains) -> tuple[str, tuple[str, ...]]:
+        run = brief_run(fs, path, chains, now_ns=now_ns)
+        return run["started"] or "", _row(run, now_ns)
+
+    rows = list_runs(fs, top, tell, MOST)
+    rows.sort(key=itemgetter(0), reverse=True)
     if not rows:
         click.echo(f"no runs below {clean(top)}", err=True)
         return
-    say(_table([_COLUMNS, *rows]))
+    say(_table([_COLUMNS, *(row for _, row in rows)]))
 
 
 def _row(run: dict[str, Any], now_ns: int) -> tuple[str, ...]:

@@ -24,7 +24,6 @@ FOLDER_MODE = 0o2775
 NO_FILE = frozenset({errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO})
 """What opening and reading a file says where something else stands: a folder, links in a circle, a pipe, a socket."""
 _COPY_CHUNK = 8 << 20
-_READ_FIRST = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +189,14 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def read_all(descriptor: int, limit: int | None) -> bytes:
-    """Read to the end. Most records fit the first read: no file object, no growing buffer for them."""
+def read_all(descriptor: int, limit: int | None, size: int) -> bytes:
+    """Read to the end. ``size``: how much there was a moment ago: one call takes that, and sees that it is all."""
     left = sys.maxsize if limit is None else limit
-    data = os.read(descriptor, min(_READ_FIRST, left))
-    left -= len(data)
-    if len(data) < _READ_FIRST and not (more := os.read(descriptor, min(_READ_FIRST, left))):
+    data = os.read(descriptor, min(left, _COPY_CHUNK, max(0, size) + 1))
+    if len(data) == size:
         return data
-    chunks = [data] if len(data) == _READ_FIRST else [data, more]
-    left -= 0 if len(data) == _READ_FIRST else len(more)
+    chunks = [data]
+    left -= len(data)
     while chunk := os.read(descriptor, min(_COPY_CHUNK, left)):
         chunks.append(chunk)
         left -= len(chunk)
@@ -276,11 +274,11 @@ class LocalFileSystem:
             _revalidate(path[: path.rfind("/")] or "/")
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                require_file(descriptor, path)
-                refresh(descriptor)
+                facts = require_file(descriptor, path)
+                refresh(descriptor, facts.st_dev)
                 if start:
                     os.lseek(descriptor, start, os.SEEK_SET)
-                return read_all(descriptor, limit)
+                return read_all(descriptor, limit, facts.st_size - start)
             finally:
                 os.close(descriptor)
 
@@ -385,11 +383,16 @@ class LocalFileSystem:
         os.close(descriptor)
 
 
-def require_file(descriptor: int, path: str) -> None:
-    """Raise ``OSError`` unless an open descriptor is a regular file: a pipe may block for ever, a device never end."""
-    if not is_file(descriptor):
-        is_folder = stat_module.S_ISDIR(os.fstat(descriptor).st_mode)
+def require_file(descriptor: int, path: str) -> os.stat_result:
+    """The facts of an open descriptor; raises ``OSError`` unless it is a regular file.
+
+    A pipe may block for ever, a device never end.
+    """
+    facts = os.fstat(descriptor)
+    if not stat_module.S_ISREG(facts.st_mode):
+        is_folder = stat_module.S_ISDIR(facts.st_mode)
         raise OSError(*((errno.EISDIR, "a folder") if is_folder else (errno.EINVAL, "a pipe or device")), path)
+    return facts
 
 
 def is_file(descriptor: int) -> bool:

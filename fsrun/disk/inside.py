@@ -60,10 +60,10 @@ class InsideFileSystem:
         """Content from ``start`` on, through a fresh open."""
         descriptor = self.open(path)
         try:
-            require_file(descriptor, path)
+            facts = require_file(descriptor, path)
             if start:
                 os.lseek(descriptor, start, os.SEEK_SET)
-            return read_all(descriptor, limit)
+            return read_all(descriptor, limit, facts.st_size - start)
         finally:
             os.close(descriptor)
 

@@ -18,10 +18,13 @@ _STATX_SIZE = 0x200
 _STATX_BYTES = 256
 
 
-def refresh(descriptor: int) -> None:
-    """Make the size of an open file true where the mount may have made it up; elsewhere one ``fstat``. Never raises."""
+def refresh(descriptor: int, device: int | None = None) -> None:
+    """Make the size of an open file true where the mount may have made it up. Never raises.
+
+    ``device``: its ``st_dev``, where that is known; elsewhere it takes one ``fstat``.
+    """
     try:
-        device = os.fstat(descriptor).st_dev
+        device = os.fstat(descriptor).st_dev if device is None else device
     except OSError:
         return
     ask = _asker() if _is_fuse(device) else None

@@ -8,8 +8,9 @@ thousand runs has half a second. Queue, evaluations and the best entry are left 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, TypeVar
 
 import orjson
 
@@ -19,6 +20,9 @@ from fsrun.core.ids import MAIN
 from fsrun.disk.fs import FileSystem
 from fsrun.disk.store import read_record
 from fsrun.run.roots import FIRST_LOCK, list_jobs
+from fsrun.run.spread import spread
+
+T = TypeVar("T")
 
 _MISSING = (FileNotFoundError, NotADirectoryError)
 _TAIL = 1 << 16
@@ -47,28 +51,34 @@ def read_chains(names: list[str]) -> Chains:
     return {job: (session, (job, session) in ends) for job, session in highest.items()}
 
 
-def find_runs(fs: FileSystem, root: str) -> Iterator[tuple[str, Chains]]:
-    """Yield (path, chains) of every run below ``root``: a root, the folder of one project, or a run itself.
+def list_runs(fs: FileSystem, root: str, tell: Callable[[str, Chains], T], most: int = 1) -> list[T]:
+    """``tell(path, chains)`` of every run below ``root``, by path: a root, the folder of one project, or a run itself.
 
-    Raises ``NotFoundError`` where ``root`` is no folder. What is no run, or cannot be listed, is passed over.
+    ``most``: so many processes may share the work (``run.spread``); results must be ones that pickle takes. Raises
+    ``NotFoundError`` where ``root`` is no folder. What is no run, or cannot be listed, is passed over.
     """
     try:
-        tops = sorted(fs.names(root))
+        names = fs.names(root)
     except _MISSING:
         raise NotFoundError(f"{root}: no such folder; give the root of the runs, or set $FSRUN_ROOT") from None
-    if (chains := _chains_of(fs, root, tops)) is not None:
-        yield root, chains
-        return
-    for top in tops:
-        path = f"{root}/{top}"
-        names = [] if top.startswith(".") else names_in(fs, path)
+    if (chains := _chains_of(fs, root, names)) is not None:
+        return [tell(root, chains)]
+
+    def look(path: str) -> tuple[T | None, list[str]]:
+        names = names_in(fs, path)
         if (chains := _chains_of(fs, path, names)) is not None:
-            yield path, chains
-            continue
-        for name in sorted(names):
-            run = f"{path}/{name}"
-            if not name.startswith(".") and (chains := _chains_of(fs, run, names_in(fs, run))) is not None:
-                yield run, chains
+            return tell(path, chains), []
+        return None, _below(path, names)
+
+    tops = spread(look, _below(root, names), most=most)
+    inside = iter(spread(lambda path: look(path)[0], [path for _, paths in tops for path in paths], most=most))
+    found = [told for run, paths in tops for told in (run, *islice(inside, len(paths)))]
+    return [told for told in found if told is not None]
+
+
+def _below(path: str, names: list[str]) -> list[str]:
+    """Where runs may stand in a folder with these names."""
+    return [f"{path}/{name}" for name in sorted(names) if not name.startswith(".")]
 
 
 def names_in(fs: FileSystem, folder: str) -> list[str]:

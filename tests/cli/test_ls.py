@@ -178,7 +178,7 @@ def test_the_newest_run_comes_first_by_its_first_session(tmp_path: Path) -> None
 
 
 def test_listing_writes_nothing_and_opens_one_file_a_closed_job_and_the_first_lock(tmp_path: Path) -> None:
-    from fsrun.run.listing import brief_run, find_runs
+    from fsrun.run.listing import brief_run, list_runs
 
     run = build.run(tmp_path)
     run.lock("main", 1)
@@ -186,7 +186,6 @@ def test_listing_writes_nothing_and_opens_one_file_a_closed_job_and_the_first_lo
     run.session("eval", 1)
     before = run.tree()
     fs = CountingFS()
-    for path, chains in find_runs(fs, str(tmp_path)):
-        brief_run(fs, path, chains, now_ns=0)
+    list_runs(fs, str(tmp_path), lambda path, chains: brief_run(fs, path, chains, now_ns=0))
     assert dict(fs.counts) == {"names": 4, "read": 3}
     assert run.tree() == before

@@ -20,7 +20,7 @@ from fsrun.core.errors import FsrunError
 from fsrun.disk.fs import LocalFileSystem
 from fsrun.run.check import check_run
 from fsrun.run.inspect import inspect_run
-from fsrun.run.listing import find_runs, read_run
+from fsrun.run.listing import list_runs, read_run
 from fsrun.web.content import Content
 from fsrun.web.query import Query
 from fsrun.web.row import Seen, read_row
@@ -59,7 +59,7 @@ def look(run: Path) -> Iterator[tuple[str, Callable[[], object], tuple[type[Exce
     yield "system", reader.system, usual
     yield "environment", reader.environment, usual
     yield "inspect", lambda: inspect_run(FS, str(run), now_ns=10**18), usual
-    yield "listed", lambda: [read_run(FS, *found, now_ns=10**18) for found in find_runs(FS, str(run.parent))], usual
+    yield "listed", lambda: list_runs(FS, str(run.parent), lambda *found: read_run(FS, *found, now_ns=10**18)), usual
     yield "row", lambda: read_row(FS, str(run), "speech/big", os.listdir(run), Seen(), now_ns=10**18), usual
     content = Content(FS)
     for page in (content.console, content.samples, content.media, content.tables, content.artifacts):

@@ -153,7 +153,7 @@ def _acts(folder: str, fs: Any, act: Callable[[str, Callable[[], Any]], Any]) ->
     from fsrun.disk import identity
     from fsrun.run import places
     from fsrun.run.chain import look
-    from fsrun.run.listing import brief_run, find_runs
+    from fsrun.run.listing import brief_run, list_runs
     from fsrun.run.reader import RunReader
 
     main, evaluator = _start(folder, fs, "main"), _start(folder, fs, "eval")
@@ -175,7 +175,7 @@ def _acts(folder: str, fs: Any, act: Callable[[str, Callable[[], Any]], Any]) ->
         act("the view", live._write_view)
         act("a flush of the log", lambda i=i: log(i))
         act("a reader's look at two logs of one line and more", lambda: RunReader(main.path, fs=fs).scalars())
-        act("`ls`, a root of one run with two live jobs", lambda: _list(fs, folder, brief_run, find_runs))
+        act("`ls`, a root of one run with two live jobs", lambda: _list(fs, folder, brief_run, list_runs))
         act("a daemon's look through a run's folder", lambda: look_inside(fs, main.path, identity.own(), None, None))
         act("an evaluator's look at an empty queue", lambda: places.look(live.session.store))
         act("its look at the main job", lambda: evaluator._live.main_state(step=False))
@@ -205,16 +205,15 @@ def _acts(folder: str, fs: Any, act: Callable[[str, Callable[[], Any]], Any]) ->
     ended.add_scalar({"a": 1.0}, 0)
     ended.finish()
     for _ in range(3):
-        act("`ls`, a run whose jobs have ended", lambda: _list(fs, ended.path, brief_run, find_runs))
+        act("`ls`, a run whose jobs have ended", lambda: _list(fs, ended.path, brief_run, list_runs))
 
 
 def _do(_: str, work: Callable[[], Any]) -> None:
     work()
 
 
-def _list(fs: Any, folder: str, brief_run: Any, find_runs: Any) -> None:
-    for path, chains in find_runs(fs, folder):
-        brief_run(fs, path, chains, now_ns=0)
+def _list(fs: Any, folder: str, brief_run: Any, list_runs: Any) -> None:
+    list_runs(fs, folder, lambda path, chains: brief_run(fs, path, chains, now_ns=0))
 
 
 def _start(folder: str, fs: Any, job: str, run_id: str = "counted") -> Any:
