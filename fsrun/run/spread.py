@@ -45,7 +45,7 @@ def _share(work: Callable[[str], T], paths: Sequence[str], count: int) -> list[T
             children.append(_start(work, share))
         done = [[work(path) for path in shares[0]]]
         for share in shares[1:]:
-            told = _hear(*children[0])
+            told: list[T] | None = _hear(*children[0])
             children.pop(0)
             done.append([work(path) for path in share] if told is None else told)
     finally:

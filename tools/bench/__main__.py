@@ -29,11 +29,13 @@ import calls
 import charts
 import environments
 import evaluating
+import growth
 import listing
 import logging_rows
 import modes
 import queueing
 import reading
+import reasons
 import sharing
 import snapshots
 import starting
@@ -52,6 +54,7 @@ GROUPS = {
     "calls": calls.measure,
     "nfs": calls.measure_nfs,
     "ls": listing.measure,
+    "growth": growth.measure,
     "daemon": daemon.measure,
     "viewer": viewing.measure,
     "charts": charts.measure,
@@ -97,10 +100,10 @@ def main() -> int:
             kept[name] = {"rows": [row.to_json() for row in rows], "machine": machine, "quick": options.quick}
             _save(options.keep, kept)
             print(f"bench: {name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    _print(kept, options)
+    code = _print(kept, options)
     if failed:
         print(f"bench: failed: {', '.join(failed)}; run these again", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if failed else code
 
 
 def _options() -> argparse.Namespace:
@@ -145,7 +148,8 @@ def _save(path: Path | None, kept: Kept) -> None:
         os.replace(part, path)
 
 
-def _print(kept: Kept, options: argparse.Namespace) -> None:
+def _print(kept: Kept, options: argparse.Namespace) -> int:
+    """Print the table, and renew those of the documents; 1 where a row that needs a reason has none."""
     rows: list[Row] = []
     machines: list[dict[str, Any]] = []
     for name in GROUPS:
@@ -156,10 +160,14 @@ def _print(kept: Kept, options: argparse.Namespace) -> None:
         print(json.dumps({"machines": machines, "rows": [row.to_json() for row in rows]}, indent=2))
     else:
         print(table.markdown(rows, machines))
+    if options.write and (unsaid := reasons.unsaid(rows)):
+        print(f"bench: not written: tools/bench/reasons.py does not say why of: {'; '.join(unsaid)}", file=sys.stderr)
+        return 1
     if options.write:
         telling = [row for row in rows if row.goal is not None or row.peers or row.absent]
         table.renew(README, table.markdown(telling, machines))
         table.renew(NUMBERS, table.markdown(rows, machines))
+    return 0
 
 
 def _add_machine(machines: list[dict[str, Any]], machine: dict[str, Any], group: str) -> None:

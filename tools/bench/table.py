@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import environments
+import reasons
 from rows import Row
 
 BEGIN = "<!-- bench: begin -->"
@@ -64,6 +65,8 @@ def markdown(rows: list[Row], machines: list[dict[str, Any]]) -> str:
     lines += ["", *(_under(machine) for machine in machines)]
     if said := _not_measured(rows):
         lines += ["", "Not measured: " + "; ".join(said) + "."]
+    if said := reasons.said_under(rows):
+        lines += ["", "Behind a peer (ratios under 1), or **missed**, and why:", "", *said]
     return "\n".join(lines)
 
 
