@@ -27,13 +27,13 @@ def command(root: str | None, as_json: bool) -> None:
     from fsrun.disk.fs import LocalFileSystem
     from fsrun.run.listing import Chains, brief_run, list_runs, read_run
     from fsrun.run.roots import resolve_root
-    from fsrun.run.spread import MOST
+    from fsrun.run.spread import MOST_PROCESSES
 
     gc.disable()  # ten thousand small dictionaries and no cycle: collecting costs a fifth of the time
     fs, now_ns = LocalFileSystem(), time.time_ns()
     top = resolve_root(root)
     if as_json:
-        runs = list_runs(fs, top, lambda path, chains: read_run(fs, path, chains, now_ns=now_ns), MOST)
+        runs = list_runs(fs, top, lambda path, chains: read_run(fs, path, chains, now_ns=now_ns), MOST_PROCESSES)
         say(to_json(runs, decoded=True))
         return
 
@@ -41,7 +41,7 @@ def command(root: str | None, as_json: bool) -> None:
         run = brief_run(fs, path, chains, now_ns=now_ns)
         return run["started"] or "", _row(run, now_ns)
 
-    rows = list_runs(fs, top, tell, MOST)
+    rows = list_runs(fs, top, tell, MOST_PROCESSES)
     rows.sort(key=itemgetter(0), reverse=True)
     if not rows:
         click.echo(f"no runs below {clean(top)}", err=True)

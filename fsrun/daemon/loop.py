@@ -28,7 +28,7 @@ from fsrun.core.timing import DEFAULT_TIMEOUT, PROOF_INTERVAL, TIDY_INTERVAL
 from fsrun.daemon import scan
 from fsrun.daemon.apply import Hands
 from fsrun.daemon.journal import Journal
-from fsrun.daemon.workers import LATE, Kind, Workers
+from fsrun.daemon.workers import Kind, Workers
 from fsrun.disk import identity
 from fsrun.disk.clock import Clock
 from fsrun.disk.fs import FileSystem
@@ -39,9 +39,9 @@ _NASCENT = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 10.0, 30.0)
 _AFTER_ERROR = 5.0
 _AFTER_MOVE = 0.05
 _BAD_READS = 3
-_SLACK = 0.25
-"""How long a look that is due waits for others, so that one wake-up, which costs as much as several looks, serves them.
-A part of T at most; a verdict comes as much later."""
+_SLACK = 0.1
+"""How long a look that is due waits for others, so that one wake-up, which costs as much as some looks, serves them.
+A tenth of the dense interval of ``core.rhythm``, which allows for as much."""
 
 
 @dataclass(slots=True)
@@ -135,14 +135,14 @@ class Keeper:
         while not self._stopped:
             due = self.step()
             # Looks that are due almost together are begun together: each time it wakes costs more than a look.
-            slack = min(_SLACK, self._shortest / 120)
+            slack = min(_SLACK, self._shortest / 300)
             with self._wake:
                 now = self.clock.monotonic()
                 if self._heap:
                     due = min(due, self._heap[0][0])
                 self._asleep_until = min(due + slack, self._prove_at)
-                if self._workers is not None and self._workers.hasten():
-                    self._asleep_until = min(self._asleep_until, now + LATE)
+                if self._workers is not None and (wait := self._workers.hasten()) is not None:
+                    self._asleep_until = min(self._asleep_until, now + wait)
                 if self._asleep_until > now and not self._stopped:
                     self._wake.wait(self._asleep_until - now)
                 self._asleep_until = 0.0

@@ -24,14 +24,16 @@ _HANGS = 10.0
 
 
 class _Crew:
-    """The threads of one kind, and what waits for them. All fields are guarded by ``calls``."""
+    """The threads of one kind, and what waits for them. All fields are guarded by ``changed``."""
 
     def __init__(self) -> None:
-        self.calls = threading.Condition()
+        self.changed = threading.Condition()
         self.waiting: deque[tuple[float, str, Callable[[], None]]] = deque()
-        self.names: list[str] = []
+        """Since when, with which folder, what."""
+        self.names: set[str] = set()
+        self.started = 0
         self.idle = 0
-        self.called = 0.0
+        self.helped_at = 0.0
         """When one was woken or started last."""
 
 
@@ -45,41 +47,49 @@ class Workers:
         """By thread: what it does, with which folder, since when."""
 
     def submit(self, kind: Kind, path: str, work: Callable[[], None]) -> None:
-        """Have a worker do something with a folder. Called from one thread, which calls ``hasten`` later."""
+        """Have a worker do something with a folder. Called from one thread, which calls ``hasten`` now and then."""
         crew = self._crews[kind]
-        with crew.calls:
+        with crew.changed:
             crew.waiting.append((self._clock.monotonic(), path, work))
-            self._call(kind, crew)
+            self._help(kind, crew)
 
-    def hasten(self) -> bool:
-        """Have more threads help where something waits for too long. Returns whether anything waits."""
-        waits = False
+    def hasten(self) -> float | None:
+        """Have more threads help where something waits for too long.
+
+        Returns after how many seconds that may have to be asked again; None: not for what waits now.
+        """
+        again: list[float] = []
         for kind, crew in self._crews.items():
-            with crew.calls:
-                self._call(kind, crew)
-                waits = waits or bool(crew.waiting)
-        return waits
+            with crew.changed:
+                self._help(kind, crew)
+                if crew.waiting:
+                    full = not crew.idle and len(crew.names) >= CREW
+                    again.append(_HANGS / 10 if full else LATE)
+        return min(again, default=None)
 
-    def _call(self, kind: Kind, crew: _Crew) -> None:
+    def _help(self, kind: Kind, crew: _Crew) -> None:
         """Wake or start a thread where none is at work that gets on, or where those that are do not keep up."""
         now = self._clock.monotonic()
         if not crew.waiting:
             return
-        gets_on = len(crew.names) - crew.idle > self._since(crew, now - LATE)
-        if gets_on and now - max(crew.waiting[0][0], crew.called) < LATE:
+        gets_on = len(crew.names) - crew.idle > self._stuck(crew, now - LATE)
+        if gets_on and now - max(crew.waiting[0][0], crew.helped_at) < LATE:
             return
         if crew.idle:
             crew.idle -= 1
-            crew.calls.notify()
+            crew.changed.notify()
         elif len(crew.names) < CREW or (
-            len(crew.names) < MAX_CREW and self._since(crew, now - _HANGS) == len(crew.names)
+            len(crew.names) < MAX_CREW and self._stuck(crew, now - _HANGS) == len(crew.names)
         ):
-            name = f"fsrun-{kind}-{len(crew.names)}"
-            crew.names.append(name)
+            name = f"fsrun-{kind}-{crew.started}"
             threading.Thread(target=self._work, args=(kind, crew), name=name, daemon=True).start()
-        crew.called = now
+            crew.names.add(name)
+            crew.started += 1
+        else:
+            return
+        crew.helped_at = now
 
-    def _since(self, crew: _Crew, moment: float) -> int:
+    def _stuck(self, crew: _Crew, moment: float) -> int:
         """How many threads have been doing one thing since before a moment."""
         at_work = [self.at_work.get(name) for name in crew.names]
         return sum(work is not None and work[2] < moment for work in at_work)
@@ -95,11 +105,15 @@ class Workers:
             self.at_work.pop(name, None)
 
     def _work(self, kind: Kind, crew: _Crew) -> None:
-        while True:
-            with crew.calls:
-                while not crew.waiting:
-                    crew.idle += 1
-                    crew.calls.wait()
-                _, path, work = crew.waiting.popleft()
-            with self.doing(kind, path):
-                work()
+        try:
+            while True:
+                with crew.changed:
+                    while not crew.waiting:
+                        crew.idle += 1
+                        crew.changed.wait()
+                    _, path, work = crew.waiting.popleft()
+                with self.doing(kind, path):
+                    work()
+        finally:  # what it did raised: it is not counted on, and the next that waits has another one started
+            with crew.changed:
+                crew.names.discard(threading.current_thread().name)

@@ -192,8 +192,9 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def read_all(descriptor: int, limit: int | None, size: int) -> bytes:
     """Read to the end. ``size``: how much there was a moment ago: one call takes that, and sees that it is all."""
     left = sys.maxsize if limit is None else limit
-    data = os.read(descriptor, min(left, _COPY_CHUNK, max(0, size) + 1))
-    if len(data) == size:
+    first = min(left, _COPY_CHUNK, max(0, size) + 1)
+    data = os.read(descriptor, first)
+    if len(data) == size < first:
         return data
     chunks = [data]
     left -= len(data)

@@ -182,13 +182,15 @@ class LogReader:
                 yield from self._take(*waiting.popleft())
 
     def _begin(self, pool: ThreadPoolExecutor, data: bytes) -> Future[pa.Table | None]:
-        """Read a piece in the pool, or here where the interpreter shuts down, as when a run is compacted at exit."""
-        try:
-            return pool.submit(self._wide, data)
-        except RuntimeError:
-            done: Future[pa.Table | None] = Future()
-            done.set_result(self._wide(data))
-            return done
+        """Read a piece in the pool; here where it is small, or the interpreter shuts down (compaction at exit)."""
+        if len(data) >= _SMALL:
+            try:
+                return pool.submit(self._wide, data)
+            except RuntimeError:
+                pass
+        done: Future[pa.Table | None] = Future()
+        done.set_result(self._wide(data))
+        return done
 
     def feed(self, data: bytes) -> list[pa.Table]:
         """Read complete lines that follow those read before."""

@@ -27,7 +27,9 @@ from fsrun.disk.logs import POINTS
 
 ROW_GROUP = 128 << 10
 _SMALL = 1 << 20
-"""Bytes of a file that is read whole and by one thread: asking for each of its columns would take longer."""
+"""Bytes of a file that is read at once: asking for each of its columns would take longer."""
+_FEW_ROWS = 1 << 15
+"""Rows that one thread decodes sooner than several that have to be woken."""
 
 
 def encode(points: pa.Table, consumed: Consumed) -> pa.Buffer:
@@ -53,10 +55,10 @@ def encode(points: pa.Table, consumed: Consumed) -> pa.Buffer:
 class Segment:
     """An open data.parquet: one descriptor, so that a replacement while it is read does no harm. Close it."""
 
-    def __init__(self, file: Any, size: int, parquet: pq.ParquetFile, consumed: Consumed) -> None:
+    def __init__(self, file: Any, parquet: pq.ParquetFile, consumed: Consumed) -> None:
         self._file = file
         self._parquet = parquet
-        self._use_threads = size > _SMALL
+        self._use_threads = parquet.metadata.num_rows > _FEW_ROWS
         self.consumed = consumed
 
     def close(self) -> None:
@@ -128,4 +130,4 @@ def open_segment(fs: FileSystem, run_dir: str) -> Segment | None:
     if consumed is None or not {"job", "tag", "step", "value", "session"}.issubset(names):
         file.close()
         return None
-    return Segment(file, size, parquet, consumed)
+    return Segment(file, parquet, consumed)

@@ -22,7 +22,7 @@ from fsrun.disk.store import read_record
 from fsrun.run.roots import FIRST_LOCK, list_jobs
 from fsrun.run.spread import spread
 
-T = TypeVar("T")
+Told = TypeVar("Told")
 
 _MISSING = (FileNotFoundError, NotADirectoryError)
 _TAIL = 1 << 16
@@ -51,7 +51,7 @@ def read_chains(names: list[str]) -> Chains:
     return {job: (session, (job, session) in ends) for job, session in highest.items()}
 
 
-def list_runs(fs: FileSystem, root: str, tell: Callable[[str, Chains], T], most: int = 1) -> list[T]:
+def list_runs(fs: FileSystem, root: str, tell: Callable[[str, Chains], Told], most: int = 1) -> list[Told]:
     """``tell(path, chains)`` of every run below ``root``, by path: a root, the folder of one project, or a run itself.
 
     ``most``: so many processes may share the work (``run.spread``); results must be ones that pickle takes. Raises
@@ -64,7 +64,7 @@ def list_runs(fs: FileSystem, root: str, tell: Callable[[str, Chains], T], most:
     if (chains := _chains_of(fs, root, names)) is not None:
         return [tell(root, chains)]
 
-    def look(path: str) -> tuple[T | None, list[str]]:
+    def look(path: str) -> tuple[Told | None, list[str]]:
         names = names_in(fs, path)
         if (chains := _chains_of(fs, path, names)) is not None:
             return tell(path, chains), []

@@ -303,9 +303,8 @@ def last_of_tags(table: pa.Table) -> pa.Table:
     """The last row of each tag. ``table``: sorted by tag, one dictionary."""
     if not table.num_rows:
         return table
-    tags = _codes(table, "tag").combine_chunks()
-    ends = pc.indices_nonzero(pc.not_equal(tags[1:], tags[:-1])).to_pylist()
-    return table.take(pa.array([*ends, table.num_rows - 1], pa.int64()))
+    starts = _starts(_codes(table, "tag").combine_chunks())
+    return table.take(pa.array([start - 1 for start in starts[1:]], pa.int64()))
 
 
 def last_of_steps(table: pa.Table) -> pa.Table:

@@ -10,43 +10,62 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
-MOST = 16
+MOST_PROCESSES = 16
 SHARE = 200
 """Paths for which one more process pays: it takes some milliseconds."""
 _TRIED = 20
 """Paths that tell what takes long."""
 
 
-def spread(work: Callable[[str], T], paths: Sequence[str], *, most: int = MOST) -> list[T]:
+def spread(work: Callable[[str], Result], paths: Sequence[str], *, most: int = MOST_PROCESSES) -> list[Result]:
     """``[work(path) for path in paths]``, in forked processes where the paths are many and this process has no threads.
 
     As many as there are cores, and up to ``most`` where the folders take longer to answer than Python to think. Results
-    travel by pickle. What a child had to do that ends before it has told all is done here.
+    travel by pickle. What a child had to do that cannot be started, or ends before it has told all, is done here.
     """
     if most < 2 or len(paths) < 2 * SHARE or threading.active_count() > 1 or not hasattr(os, "fork"):
         return [work(path) for path in paths]
-    began, used = time.perf_counter(), time.process_time()
+    began, ran = time.perf_counter(), _ran()
     tried = [work(path) for path in paths[:_TRIED]]
-    waits = time.perf_counter() - began > 2 * (time.process_time() - used)
-    count = min(most, most if waits else os.cpu_count() or 1, len(paths) // SHARE)
+    waits = time.perf_counter() - began > 2 * (_ran() - ran)
+    count = min(most, most if waits else _cores(), len(paths) // SHARE)
     return tried + _share(work, paths[_TRIED:], count)
 
 
-def _share(work: Callable[[str], T], paths: Sequence[str], count: int) -> list[T]:
+def _ran() -> float:
+    """Seconds that this thread was on a processor, or had to wait for one."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            waited = int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        waited = 0.0
+    return time.thread_time() + waited
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _share(work: Callable[[str], Result], paths: Sequence[str], count: int) -> list[Result]:
     shares = [paths[i::count] for i in range(count)]
     children: list[tuple[int, int]] = []
     try:
-        for share in shares[1:]:
-            children.append(_start(work, share))
+        with _interrupts_held(), suppress(OSError):  # no process or descriptor left: the rest is done here
+            for share in shares[1:]:
+                children.append(_start(work, share))
         done = [[work(path) for path in shares[0]]]
         for share in shares[1:]:
-            told: list[T] | None = _hear(*children[0])
-            children.pop(0)
+            told: list[Result] | None = _hear(*children.pop(0)) if children else None
             done.append([work(path) for path in share] if told is None else told)
     finally:
         for child, pipe in children:  # an interrupt, as a rule
@@ -56,17 +75,35 @@ def _share(work: Callable[[str], T], paths: Sequence[str], count: int) -> list[T
     return [done[i % count][i // count] for i in range(len(paths))]
 
 
-def _start(work: Callable[[str], T], paths: Sequence[str]) -> tuple[int, int]:
-    """A child that does its share, tells it and ends: (process id, pipe to read from)."""
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """No Ctrl-C between the start of a child and the note that there is one; it comes afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start(work: Callable[[str], Result], paths: Sequence[str]) -> tuple[int, int]:
+    """A child that does its share, tells it and ends: (process id, pipe to read from). Raises ``OSError``."""
     import pickle
 
     reading, writing = os.pipe()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
     if child:
         os.close(writing)
         return child, reading
     status = 1
     try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        os.close(reading)
         with os.fdopen(writing, "wb") as file:
             file.write(pickle.dumps([work(path) for path in paths]))
         status = 0
@@ -74,12 +111,16 @@ def _start(work: Callable[[str], T], paths: Sequence[str]) -> tuple[int, int]:
         os._exit(status)
 
 
-def _hear(child: int, pipe: int) -> list[T] | None:
+def _hear(child: int, pipe: int) -> list[Result] | None:
     """What a child tells, once it has ended; None where it has not told all."""
     import pickle
 
-    with os.fdopen(os.dup(pipe), "rb") as file:
-        told = file.read()
-    _, status = os.waitpid(child, 0)
-    os.close(pipe)
-    return None if status or not told else pickle.loads(told)
+    try:
+        with os.fdopen(pipe, "rb") as file:
+            told = file.read()
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        _, status = os.waitpid(child, 0)
+    return pickle.loads(told) if told and not status else None

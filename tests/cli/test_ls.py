@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -189,3 +191,26 @@ def test_listing_writes_nothing_and_opens_one_file_a_closed_job_and_the_first_lo
     list_runs(fs, str(tmp_path), lambda path, chains: brief_run(fs, path, chains, now_ns=0))
     assert dict(fs.counts) == {"names": 4, "read": 3}
     assert run.tree() == before
+
+
+def test_many_runs_are_listed_alike_by_one_process_and_by_several(tmp_path: Path) -> None:
+    for project in ("a", "c"):
+        for i in range(250):
+            build.run(tmp_path, f"run-{i}", project).session("main", 1, opened=f"2026-01-01T00:{i % 60:02d}:00.000Z")
+    build.RunFolder(tmp_path / "b").session("main", 1)  # a run among the projects
+    build.run(tmp_path, "unborn", "a")
+    (tmp_path / "d").mkdir()
+    code = "import sys, fsrun.run.spread as s; s.SHARE = {share}; from fsrun.cli import main; sys.exit(main())"
+    listed = [
+        subprocess.run(
+            [sys.executable, "-c", code.format(share=share), "ls", *options, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for options in ([], ["--json"])
+        for share in (10**9, 20)
+    ]
+    assert listed[0] == listed[1]
+    assert listed[2] == listed[3]
+    assert listed[0].count("\n") == 502

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fsrun.disk.fs import NO_FILE, LocalFileSystem
+from fsrun.disk import fs
+from fsrun.disk.fs import NO_FILE, LocalFileSystem, read_all
 
 pytestmark = pytest.mark.unit
 
@@ -86,3 +87,27 @@ def test_a_name_that_no_file_can_have_is_not_there(tmp_path: Path, name: str) ->
     for call in (FS.read, FS.stat, FS.open, FS.names, FS.scan, FS.unlink, FS.mkdir, FS.append):
         with pytest.raises(FileNotFoundError):
             call(path)
+
+
+@pytest.mark.parametrize("limit", [None, 0, 4, 5, 6], ids=str)
+@pytest.mark.parametrize("size", [-7, 0, 4, 5, 6], ids=str)
+def test_a_file_is_read_to_its_end_whatever_size_it_had_a_moment_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, limit: int | None
+) -> None:
+    monkeypatch.setattr(fs, "_COPY_CHUNK", 3)
+    path = tmp_path / "log"
+    path.write_bytes(b"12345")
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        assert read_all(descriptor, limit, size) == b"12345"[:limit]
+    finally:
+        os.close(descriptor)
+
+
+def test_a_read_that_gives_less_than_there_is_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"12345")
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda descriptor, count: read(descriptor, min(count, 2)))  # as some FUSE mounts do
+    assert LocalFileSystem().read(str(path)) == b"12345"
+    assert LocalFileSystem().read(str(path), 1, 3) == b"234"

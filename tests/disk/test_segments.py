@@ -73,7 +73,16 @@ def test_what_is_written_is_read(
     assert segment.consumed == consumed
     found = segment.read()
     segment.close()
-    assert found.schema == POINTS
+    with pytest.MonkeyPatch.context() as patch:  # as a large one is read: by its columns, with threads
+        patch.setattr(segments, "_SMALL", 0)
+        patch.setattr(segments, "_FEW_ROWS", -1)
+        large = open_segment(FS, str(folder))
+        assert large is not None
+        assert large.consumed == consumed
+        again = large.read()
+        large.close()
+    assert [repr(row) for row in again.to_pylist()] == [repr(row) for row in found.to_pylist()]
+    assert found.schema == again.schema == POINTS
     assert [repr(Point(**row)) for row in found.to_pylist()] == [repr(point) for point in rows]
 
 

@@ -21,7 +21,7 @@ HEAD = f"""
 import os, sys, time
 from fsrun.run.spread import spread
 me, paths = os.getpid(), [f"/run-{{i}}" for i in range({len(PATHS)})]
-os.cpu_count = lambda: 3
+os.sched_getaffinity = lambda process: {{0, 1, 2}}
 """
 SHARED = len(PATHS) - 1
 """The last path, whose process is a child."""
@@ -67,7 +67,7 @@ def test_many_paths_are_shared_and_come_back_in_order(tmp_path: Path) -> None:
 def test_more_processes_than_cores_where_the_folders_take_long_to_answer(tmp_path: Path) -> None:
     found = in_a_process(
         """
-        os.cpu_count = lambda: 1
+        os.sched_getaffinity = lambda process: {0}
         print(len(set(spread(lambda path: (time.sleep(0.002), os.getpid())[1], paths))))
         """,
         tmp_path,
@@ -89,6 +89,27 @@ def test_what_a_child_does_not_tell_is_done_here(end: str, tmp_path: Path) -> No
         os.chdir({str(tmp_path)!r})
         assert spread(work, paths) == paths
         assert os.path.exists("died")
+        """,
+        tmp_path,
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("what", ["fork", "pipe"])
+def test_where_no_process_can_be_had_all_is_done_here(what: str, tmp_path: Path) -> None:
+    found = in_a_process(
+        f"""
+        before, left = os.{what}, [1]
+        def refuse():
+            if not left:
+                raise OSError(11, "no more")
+            left.pop()
+            return before()
+        os.{what} = refuse
+        descriptors = len(os.listdir("/proc/self/fd"))
+        assert spread(lambda path: (path, os.getpid()), paths) != [(path, me) for path in paths]
+        assert spread(lambda path: (path, os.getpid()), paths) == [(path, me) for path in paths]
+        assert len(os.listdir("/proc/self/fd")) == descriptors
         """,
         tmp_path,
     )

@@ -1,6 +1,6 @@
 """Measures what fsrun promises to be fast at, beside its peers, and prints the numbers with those it has to reach.
 
-    .venv/bin/python tools/bench                    all of it, beside trackio, tensorboardX and TensorBoard: 20 minutes
+    .venv/bin/python tools/bench                    all of it, beside trackio, tensorboardX and TensorBoard: 45 minutes
     .venv/bin/python tools/bench --quick            less of everything, one round: to see that it works
     .venv/bin/python tools/bench --all              also beside W&B offline, MLflow's file store and Aim; installs them
     .venv/bin/python tools/bench logging start      some of it
@@ -160,6 +160,11 @@ def _print(kept: Kept, options: argparse.Namespace) -> int:
         print(json.dumps({"machines": machines, "rows": [row.to_json() for row in rows]}, indent=2))
     else:
         print(table.markdown(rows, machines))
+    if options.write and (lacking := [name for name in GROUPS if name not in kept]):
+        print(
+            f"bench: not written: without {', '.join(lacking)} the tables would lose rows; see --keep", file=sys.stderr
+        )
+        return 1
     if options.write and (unsaid := reasons.unsaid(rows)):
         print(f"bench: not written: tools/bench/reasons.py does not say why of: {'; '.join(unsaid)}", file=sys.stderr)
         return 1

@@ -53,6 +53,9 @@ def versions(pythons: dict[str, str]) -> dict[str, str]:
             found[name] = subprocess.run(
                 [python, "-c", code], capture_output=True, text=True, check=True
             ).stdout.strip()
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    if commit := subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip():
+        found["fsrun"] = f"{found['fsrun']} ({commit})"
     return {name: number for name, number in found.items() if number}
 
 

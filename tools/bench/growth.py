@@ -64,7 +64,7 @@ def waiting(folder: str, counts: list[int]) -> Grown:
             handed = [timed(lambda: _hand_over(run, folder, next(steps))) for _ in range(ACTS)]
             with fsrun.init("bench", run_id="grows", root=folder, job="eval") as side:
                 found[str(count)] = {
-                    "a hand-over, until it stands in the queue": _median(handed),
+                    "a small file made and handed over, until it stands in the queue": _median(handed),
                     **_evaluated(side, ACTS),
                     "`fsrun show`'s reading": _median([timed(lambda: _show(run.path)) for _ in range(5)]),
                 }
@@ -91,7 +91,7 @@ def evaluated(folder: str, counts: list[int]) -> Grown:
                 step += 1
             with fsrun.init("bench", run_id="grows", root=folder, job="eval") as side:
                 found[str(count)] = {
-                    "a hand-over, until it stands in the queue": _median(handed),
+                    "a small file made and handed over, until it stands in the queue": _median(handed),
                     **_evaluated(side, ACTS),
                     "`fsrun show`'s reading": _median([timed(lambda: _show(run.path)) for _ in range(5)]),
                     "a reader's look at all scalars": _median([timed(lambda: _scalars(run.path)) for _ in range(5)]),
@@ -154,8 +154,10 @@ def sessions(folder: str, counts: list[int]) -> Grown:
 def _hand_over(run: Any, folder: str, step: int) -> None:
     path = Path(folder, f"step_{step}.pt")
     path.write_bytes(b"weights")
-    entry = Path(run.path, "queue", str(run.enqueue(path, step=step)))
-    while not entry.exists():
+    entry, limit = run.enqueue(path, step=step), time.monotonic() + 60
+    while not Path(run.path, "queue", str(entry)).exists():
+        if time.monotonic() > limit:
+            raise RuntimeError(f"{entry} is not in the queue")
         time.sleep(0.0005)
     path.unlink()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 Log = Callable[[dict[str, float], int], Any]
 Opened = tuple[Log, Callable[[], Any]]
-"""Log a dict at a step as the tool's users do; make all of it durable (fsrun) or written (peers) and end."""
+"""Log a dict at a step as the tool's users do; make all of it durable (fsrun), or end (peers write it so)."""
 TAG = "train/loss"
 
 

@@ -74,7 +74,9 @@ def _first_point(settings: Settings) -> list[Row]:
 
     found = turns(settings, work)
     return [
-        found.row("start", "import, open a run, log a point, have it durable (peers: written)", "first", "s"),
+        found.row(
+            "start", "import, open a run, log a point, have it durable (peers: written, by their end)", "first", "s"
+        ),
         found.row("start", "the same once more in that process", "second", "s"),
     ]
 
