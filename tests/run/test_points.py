@@ -266,3 +266,20 @@ def test_where_nothing_conflicts_the_table_is_passed_on_untouched() -> None:
 
     rules = points.Rules(points.Sessions(), never, never, main_groups=1)
     assert rules.apply(table) is table
+
+
+@pytest.mark.parametrize("cuts", [[], [0], [1, 1], [2, 3, 5]], ids=str)
+def test_the_last_row_of_each_tag_is_found_in_any_chunks(cuts: list[int]) -> None:
+    rows = [
+        Point("main", tag, step, 0.0, step / 2, 1)
+        for tag, count in (("a", 3), ("b", 1), ("c", 2))
+        for step in range(count)
+    ]
+    whole = points.from_points(rows)
+    bounds = [0, *cuts, len(rows)]
+    pieces = [whole.slice(start, stop - start) for start, stop in zip(bounds, bounds[1:], strict=False)]
+    table = points.last_of_tags(pa.concat_tables(pieces).unify_dictionaries())
+    assert list(zip(table["tag"].to_pylist(), table["step"].to_pylist(), strict=True)) == [("a", 2), ("b", 0), ("c", 1)]
+    one = points.last_of_tags(whole.slice(0, 1))
+    assert (one["tag"].to_pylist(), one["step"].to_pylist()) == (["a"], [0])
+    assert points.last_of_tags(POINTS.empty_table()).num_rows == 0
