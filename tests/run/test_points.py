@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -277,7 +278,7 @@ def test_the_last_row_of_each_tag_is_found_in_any_chunks(cuts: list[int]) -> Non
     ]
     whole = points.from_points(rows)
     bounds = [0, *cuts, len(rows)]
-    pieces = [whole.slice(start, stop - start) for start, stop in zip(bounds, bounds[1:], strict=False)]
+    pieces = [whole.slice(start, stop - start) for start, stop in pairwise(bounds)]
     table = points.last_of_tags(pa.concat_tables(pieces).unify_dictionaries())
     assert list(zip(table["tag"].to_pylist(), table["step"].to_pylist(), strict=True)) == [("a", 2), ("b", 0), ("c", 1)]
     one = points.last_of_tags(whole.slice(0, 1))

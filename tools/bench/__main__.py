@@ -170,7 +170,7 @@ def _print(kept: Kept, options: argparse.Namespace) -> int:
         return 1
     if options.write:
         telling = [row for row in rows if row.goal is not None or row.peers or row.absent]
-        table.renew(README, table.markdown(telling, machines))
+        table.renew(README, table.markdown([row.beside(environments.DEFAULT) for row in telling], machines))
         table.renew(NUMBERS, table.markdown(rows, machines))
     return 0
 

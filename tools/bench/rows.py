@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,6 +57,11 @@ class Row:
         if not other or not self.value:
             return None
         return self.value / other if self.more_is_better else other / self.value
+
+    def beside(self, tools: Iterable[str]) -> Row:
+        """The row with some peers alone."""
+        peers = {tool: self.peers[tool] for tool in tools if tool in self.peers}
+        return replace(self, peers=peers, absent={tool: self.absent[tool] for tool in tools if tool in self.absent})
 
     @property
     def is_behind(self) -> bool:

@@ -1,6 +1,6 @@
 """The table for people: on what machine it was measured, how it is written, and how README.md is renewed.
 
-README.md takes the rows that have a number to reach or a peer; docs/numbers.md takes all of them.
+README.md takes the rows that have a number to reach or a peer, beside the default peers; docs/numbers.md takes all.
 """
 
 from __future__ import annotations
