@@ -12,8 +12,8 @@ REASONS = {
     "at p99 in one run and 5.7 us in another of the same day",
     "tight loop to durable storage, one key": "this machine gave 427 k points/s in one run and 399 k in another of the "
     "same day",
-    "a point on disk, one key a call": "a point is a line of JSON, which `tail` and `jq` read; binary events are "
-    "smaller. `data.parquet` takes a tenth of it",
+    "a point on disk, one key a call": "a point is a line of JSON, which `tail` and `jq` read; binary events, and "
+    "lines without the name of the tag, are smaller. `data.parquet` takes a tenth of it",
     "a point seen by another process": "a log is flushed twice a second and each flush is durable, so that a point "
     "waits for a quarter of a second on average; a peer that syncs nothing may write sooner",
     "the same once more in that process": "the folders, the lock and the first beat are durable before `init` "
