@@ -2,7 +2,8 @@
 
     .venv/bin/python tools/bench                    all of it, beside trackio, tensorboardX and TensorBoard: 45 minutes
     .venv/bin/python tools/bench --quick            less of everything, one round: to see that it works
-    .venv/bin/python tools/bench --all              also beside W&B offline, MLflow's file store and Aim; installs them; hours
+    .venv/bin/python tools/bench --all              also beside W&B offline, MLflow's file store and Aim; installs them
+                                                    first, and takes hours
     .venv/bin/python tools/bench logging start      some of it
     .venv/bin/python tools/bench --keep FILE        goes on where it stopped: groups in FILE are not measured again
     .venv/bin/python tools/bench --write            renews the tables in README.md and docs/numbers.md
