@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -75,7 +76,7 @@ def main() -> int:
     pythons, missing = environments.prepare(options.all)
     for tool, why in missing.items():
         print(f"bench: {tool} is not measured: {why}", file=sys.stderr)
-    kept = _load(options.keep, options.quick)
+    kept = options.kept
     asked = options.groups or [name for name in GROUPS if name not in kept]
     failed = []
     with tempfile.TemporaryDirectory(prefix="fsrun-bench-", dir=options.folder) as folder:
@@ -117,7 +118,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="how often each tool has its turn (5)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the points, one round: to see that it works")
     parser.add_argument("--cuda", action="store_true", help="with snapshot: on a GPU, with 4 GB; under five minutes")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="results so far: groups in it are not measured again")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help="results so far: groups in it are measured again only if named"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--write", action="store_true", help="renew the tables in README.md and docs/numbers.md")
     options = parser.parse_args()
@@ -126,6 +129,19 @@ def _options() -> argparse.Namespace:
         parser.error(f"no such group: {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     if options.write and options.quick:
         parser.error("--write: numbers of a quick run are not for the README")
+    if options.rounds < 1:
+        parser.error("--rounds: at least one")
+    if options.cuda and options.groups != ["snapshot"]:
+        parser.error("--cuda: with the group snapshot alone")
+    if options.folder and not options.folder.is_dir():
+        parser.error(f"--folder: {options.folder} is no folder")
+    try:
+        options.kept = _load(options.keep, options.quick)
+    except (OSError, ValueError) as error:
+        parser.error(f"--keep: {options.keep}: {error}")
+    lacking = [name for name in GROUPS if options.groups and name not in {*options.groups, *options.kept}]
+    if options.write and lacking:
+        parser.error(f"--write: the tables would lose the rows of {', '.join(lacking)}; see --keep")
     return options
 
 
@@ -135,11 +151,13 @@ def _free(folder: str) -> int:
 
 
 def _load(path: Path | None, quick: bool) -> Kept:
-    """What an earlier run left. A quick one and a whole one are not mixed."""
+    """What an earlier run left; raises ``ValueError`` where that is no such thing, or of the other kind of run."""
     if path is None or not path.exists():
         return {}
     kept: Kept = json.loads(path.read_text(encoding="utf-8"))
-    return {name: found for name, found in kept.items() if name in GROUPS and found["quick"] == quick}
+    if any(found["quick"] != quick for found in kept.values()):
+        raise ValueError(f"holds {'whole' if quick else 'quick'} runs; quick and whole ones are not mixed")
+    return {name: found for name, found in kept.items() if name in GROUPS}
 
 
 def _save(path: Path | None, kept: Kept) -> None:
@@ -187,4 +205,8 @@ def _add_machine(machines: list[dict[str, Any]], machine: dict[str, Any], group:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what was started is ended
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
