@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 from fsrun.disk.clock import Clock
@@ -19,8 +19,8 @@ CREW = 4
 MAX_CREW = 24
 LATE = 0.05
 """Seconds that work may wait before one more thread helps."""
-_HANGS = 10.0
-"""Seconds after which a worker is no longer counted on."""
+_HANGS = 1.0
+"""Seconds with one thing after which a worker is no longer counted on."""
 
 
 class _Crew:
@@ -81,13 +81,18 @@ class Workers:
         elif len(crew.names) < CREW or (
             len(crew.names) < MAX_CREW and self._stuck(crew, now - _HANGS) == len(crew.names)
         ):
-            name = f"fsrun-{kind}-{crew.started}"
-            threading.Thread(target=self._work, args=(kind, crew), name=name, daemon=True).start()
-            crew.names.add(name)
-            crew.started += 1
+            self._start(kind, crew)
         else:
             return
         crew.helped_at = now
+
+    def _start(self, kind: Kind, crew: _Crew) -> None:
+        """One thread more; where none can be had, those that are there do it, and ``hasten`` tries again."""
+        name = f"fsrun-{kind}-{crew.started}"
+        with suppress(RuntimeError):
+            threading.Thread(target=self._work, args=(kind, crew), name=name, daemon=True).start()
+            crew.names.add(name)
+            crew.started += 1
 
     def _stuck(self, crew: _Crew, moment: float) -> int:
         """How many threads have been doing one thing since before a moment."""

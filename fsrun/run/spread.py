@@ -69,8 +69,8 @@ def _share(work: Callable[[str], Result], paths: Sequence[str], count: int) -> l
             done.append([work(path) for path in share] if told is None else told)
     finally:
         for child, pipe in children:  # an interrupt, as a rule
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            _kill(child)
+            _reap(child)
             os.close(pipe)
     return [done[i % count][i // count] for i in range(len(paths))]
 
@@ -89,6 +89,7 @@ def _start(work: Callable[[str], Result], paths: Sequence[str]) -> tuple[int, in
     """A child that does its share, tells it and ends: (process id, pipe to read from). Raises ``OSError``."""
     import pickle
 
+    parent = os.getpid()
     reading, writing = os.pipe()
     try:
         child = os.fork()
@@ -105,7 +106,8 @@ def _start(work: Callable[[str], Result], paths: Sequence[str]) -> tuple[int, in
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         os.close(reading)
         with os.fdopen(writing, "wb") as file:
-            file.write(pickle.dumps([work(path) for path in paths]))
+            # Nobody is left to be told where the parent was killed.
+            file.write(pickle.dumps([work(path) for path in paths if os.getppid() == parent]))
         status = 0
     finally:
         os._exit(status)
@@ -119,8 +121,24 @@ def _hear(child: int, pipe: int) -> list[Result] | None:
         with os.fdopen(pipe, "rb") as file:
             told = file.read()
     except BaseException:
-        os.kill(child, signal.SIGKILL)
+        _kill(child)
         raise
     finally:
-        _, status = os.waitpid(child, 0)
-    return pickle.loads(told) if told and not status else None
+        status = _reap(child)
+    try:
+        return None if status else pickle.loads(told)
+    except (EOFError, pickle.UnpicklingError):
+        return None
+
+
+def _kill(child: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+
+
+def _reap(child: int) -> int | None:
+    """Its status; None where nobody is told, since whoever started this process has SIGCHLD ignored."""
+    try:
+        return os.waitpid(child, 0)[1]
+    except ChildProcessError:
+        return None

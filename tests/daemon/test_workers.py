@@ -100,6 +100,31 @@ def test_where_all_hang_more_are_started_up_to_a_limit(gates: Gates) -> None:
     until(lambda: len(gates.by) == MAX_CREW + 1)
 
 
+def test_a_thread_that_cannot_be_had_is_tried_for_again(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    workers = Workers(clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _refuse)
+        submit(workers, gates.note, 2)
+        assert workers.hasten() == LATE
+    submit(workers, gates.hang)
+    until(lambda: len(gates.by) == 3)
+    clock.sleep(LATE * 1.01)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _refuse)
+        submit(workers, gates.note)
+        assert workers.hasten() == LATE
+    clock.sleep(LATE * 1.01)
+    workers.hasten()
+    until(lambda: len(gates.by) == 4)
+    assert gates.by == [*["fsrun-look-0"] * 3, "fsrun-look-1"]
+    gates.gate.set()
+
+
+def _refuse(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_a_thread_that_dies_of_its_work_is_not_counted_on(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
     workers = Workers(FakeClock())

@@ -116,6 +116,46 @@ def test_where_no_process_can_be_had_all_is_done_here(what: str, tmp_path: Path)
     assert (found.returncode, found.stderr) == (0, "")
 
 
+def test_children_of_whom_nothing_is_told_are_heard_all_the_same(tmp_path: Path) -> None:
+    found = in_a_process(
+        """
+        import signal
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as some supervisors leave it
+        assert spread(lambda path: path, paths) == paths
+        def work(path):
+            if path == paths[-1] and os.getpid() != me:
+                os.kill(os.getpid(), 9)
+            return path
+        assert spread(work, paths) == paths
+        """,
+        tmp_path,
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_children_of_a_parent_that_was_killed_stop(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        HEAD
+        + textwrap.dedent(
+            """
+            def work(path):
+                if path in paths[:20]:
+                    return
+                os.write(1, b"begun\\n")
+                time.sleep(0.2)
+            spread(work, paths)
+            """
+        )
+    )
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.kill()
+        # Ends with the last of those that hold the pipe; a share has 195 paths, which nobody asks for any more.
+        assert len(process.stdout.read().splitlines()) < 50
+
+
 def test_an_error_of_the_work_is_raised_as_without_processes(tmp_path: Path) -> None:
     found = in_a_process(
         """
