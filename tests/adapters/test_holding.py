@@ -333,9 +333,9 @@ class TestFaults:
         assert outcomes(run)[0]["state"] == "skipped"
 
     def test_where_no_evaluator_runs_the_pause_ends_soon(self, run: Run, rollouts: Rollouts) -> None:
-        evaluation = PausedEvaluation(run, pause=rollouts.pause, resume=rollouts.resume, taken=8)
+        evaluation = PausedEvaluation(run, pause=rollouts.pause, resume=rollouts.resume, taken=20)
         held = evaluation.evaluate(1)
-        assert held.reason == "no evaluator took it within 8 s; is one running?"
+        assert held.reason == "no evaluator took it within 20 s; is one running?"
         assert rollouts.calls == ["pause", "resume"]
         assert (Path(run.path) / "queue" / "engines_step_1.json").exists(), "it waits for one that says why not"
 
