@@ -34,7 +34,7 @@ class _Crew:
         self.started = 0
         self.idle = 0
         self.helped_at = 0.0
-        """When one was woken or started last."""
+        """When one was woken, or a start was tried, last."""
 
 
 class Workers:

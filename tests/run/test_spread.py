@@ -14,7 +14,7 @@ import pytest
 
 from fsrun.run.spread import SHARE, spread
 
-PATHS = [f"/root/run-{i}" for i in range(3 * SHARE + 7)]
+PATHS = [f"/runs/run-{i}" for i in range(3 * SHARE + 7)]
 
 
 HEAD = f"""
@@ -29,9 +29,13 @@ SHARED = len(PATHS) - 1
 
 def in_a_process(code: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """Run code in a fresh interpreter, which has no threads, as the command line has none."""
+    return subprocess.run(command(code, tmp_path), capture_output=True, text=True, timeout=120, check=False)
+
+
+def command(code: str, tmp_path: Path) -> list[str]:
     script = tmp_path / "script.py"
     script.write_text(HEAD + textwrap.dedent(code))
-    return subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    return [sys.executable, str(script)]
 
 
 def test_few_paths_or_threads_are_no_reason_for_a_process() -> None:
@@ -134,21 +138,15 @@ def test_children_of_whom_nothing_is_told_are_heard_all_the_same(tmp_path: Path)
 
 
 def test_children_of_a_parent_that_was_killed_stop(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        HEAD
-        + textwrap.dedent(
-            """
-            def work(path):
-                if path in paths[:20]:
-                    return
-                os.write(1, b"begun\\n")
-                time.sleep(0.2)
-            spread(work, paths)
-            """
-        )
-    )
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as process:
+    code = """
+        def work(path):
+            if path in paths[:20]:
+                return
+            os.write(1, b"begun\\n")
+            time.sleep(0.2)
+        spread(work, paths)
+        """
+    with subprocess.Popen(command(code, tmp_path), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         process.kill()
@@ -173,22 +171,16 @@ def test_an_error_of_the_work_is_raised_as_without_processes(tmp_path: Path) -> 
 
 
 def test_an_interrupt_ends_the_children(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        HEAD
-        + textwrap.dedent(
-            """
-            def work(path):
-                if path in paths[:20]:
-                    return
-                os.write(1, f"{os.getpid()}\\n".encode())  # a line by one call: two processes share the pipe
-                while True:  # one long sleep would not notice a signal that came just before it
-                    time.sleep(0.05)
-            spread(work, paths)
-            """
-        )
-    )
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    code = """
+        def work(path):
+            if path in paths[:20]:
+                return
+            os.write(1, f"{os.getpid()}\\n".encode())  # a line by one call: two processes share the pipe
+            while True:  # one long sleep would not notice a signal that came just before it
+                time.sleep(0.05)
+        spread(work, paths)
+        """
+    with subprocess.Popen(command(code, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         pids = {int(process.stdout.readline()) for _ in range(3)}
         process.send_signal(signal.SIGINT)

@@ -54,7 +54,7 @@ def versions(pythons: dict[str, str]) -> dict[str, str]:
                 [python, "-c", code], capture_output=True, text=True, check=True
             ).stdout.strip()
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
-    if commit := subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip():
+    if shutil.which("git") and (commit := subprocess.run(command, capture_output=True, text=True).stdout.strip()):
         found["fsrun"] = f"{found['fsrun']} ({commit})"
     return {name: number for name, number in found.items() if number}
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 from rows import Row
 
 REASONS = {
-    "a call of add_scalar, one key, p": "one call in a hundred meets the thread that encodes; this machine gave 4.8 us "
-    "at p99 in one run and 5.7 us in another of the same day",
-    "tight loop to durable storage, one key": "this machine gave 427 k points/s in one run and 399 k in another of the "
-    "same day",
+    "a call of add_scalar, one key, p": "one call in a hundred meets the thread that encodes",
+    "tight loop to durable storage, one key": "the calls and their encoding share one interpreter lock",
     "a point on disk, one key a call": "a point is a line of JSON, which `tail` and `jq` read; binary events, and "
     "lines without the name of the tag, are smaller. `data.parquet` takes a tenth of it",
     "a point seen by another process": "a log is flushed twice a second and each flush is durable, so that a point "
