@@ -37,7 +37,7 @@ def main(names: Path, arguments: list[str]) -> int:
             return code
         print(f"\n== once more, alone: {len(first)} failed", flush=True)
         alone = [a for a in arguments if not a.startswith("--junitxml")]
-        again = run(cache, [*alone, "-n", "0", "--last-failed", "--last-failed-no-failures", "none"])
+        again = run(cache, [*alone, "-n", "1", "--last-failed", "--last-failed-no-failures", "none"])
         second = failed_in(cache)
     for name in sorted(first & second):
         print(f"failed again, alone: {name}")
