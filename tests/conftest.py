@@ -5,6 +5,7 @@ A test that its timeout does not end, since its own tidying hangs or native code
 
 import faulthandler
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,9 @@ _stderr = pytest.StashKey[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_stderr] = os.dup(2)  # not captured yet
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell's background work has it. The programs that tests start would inherit that, and outlive a Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
