@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import done, jobs, lines, program, read, ready, run_program, until
+from tests.support.programs import count_lines, done, jobs, lines, program, read, ready, run_program, until
 
 pytestmark = pytest.mark.multiprocess
 
@@ -58,7 +58,7 @@ def test_twenty_side_jobs_half_of_them_killed_leave_the_trainers_points_alone(tm
             code, _, err = run_program(SIDE, tmp_path, str(number))
             assert code == (-signal.SIGKILL if number % 2 else 0), err
         assert trainer.stdout is not None
-        until(lambda: len(lines(run)) == 5000)
+        until(lambda: count_lines(run) == 5000)
         # The trainer reads its stdin, which is at its end.
         code, _, err = done(trainer)
     assert code == 0, err

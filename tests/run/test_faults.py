@@ -23,7 +23,7 @@ from fsrun.run.run import Run
 from fsrun.run.session import open_session
 from fsrun.run.spill import find_spills, import_spill
 from tests.support.fs import FOR_EVER, FaultFS
-from tests.support.programs import PATIENCE, jobs, lines, read, run_program, until
+from tests.support.programs import PATIENCE, count_lines, jobs, lines, read, run_program, until
 
 pytestmark = pytest.mark.interleaving
 PLAIN: dict[str, Any] = {
@@ -491,4 +491,4 @@ def test_what_was_logged_before_a_hand_over_is_written_with_it(
     log(run, range(400))
     (tmp_path / "step_400.pt").write_bytes(b"weights")
     run.enqueue(tmp_path / "step_400.pt")
-    until(lambda: os.listdir(f"{run.path}/scalars") and len(steps(run)) == 400)
+    until(lambda: count_lines(Path(run.path)) == 400)

@@ -101,6 +101,11 @@ def lines(run: Path, job: str = "main") -> list[dict[str, Any]]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
+def count_lines(run: Path, job: str = "main") -> int:
+    """How many there are that are whole, also in a log that is being written to."""
+    return sum(path.read_bytes().count(b"\n") for path in (run / "scalars").glob(f"{job}.*.jsonl"))
+
+
 class Lag:
     """How late this machine wakes whoever sleeps, at worst: ``with Lag() as lag: ...; lag.worst``, in seconds.
 
