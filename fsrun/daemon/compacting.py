@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
+from fsrun.run.latch import Inbox
+
 IDLE = 20.0
 """Seconds without work after which the child is let go."""
 Told = Callable[[str, bool, str | None, str | None], None]
@@ -29,7 +31,7 @@ class Compactor:
 
     def __init__(self, told: Told) -> None:
         self._told = told
-        self._wanted: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
+        self._wanted: Inbox[tuple[str, bool]] = Inbox()
         self._asked: set[str] = set()
         self._child: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
@@ -60,7 +62,7 @@ class Compactor:
     def _work(self) -> None:
         while True:
             try:
-                run_dir, live = self._wanted.get(timeout=IDLE if self._child is not None else None)
+                run_dir, live = self._wanted.take(IDLE if self._child is not None else None)
             except queue.Empty:
                 self._let_go()
                 continue

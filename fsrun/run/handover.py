@@ -23,6 +23,7 @@ from fsrun.core.values import as_step, printable
 from fsrun.disk.clock import Clock, SystemClock
 from fsrun.disk.store import Store
 from fsrun.run import staging
+from fsrun.run.latch import Inbox
 from fsrun.run.moves import Held
 from fsrun.run.publication import Job, Publication, is_gone
 
@@ -93,7 +94,7 @@ class HandOver:
         self._reserve_last = reserve_last
         self._pid = os.getpid()
         self._opening: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._copying: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._copying: Inbox[Job | None] = Inbox()
         self._elected = {work: threading.Lock() for work in (self._open_all, self._copy_all)}
         """What makes each of the two threads the only one, whoever starts them."""
         self._started = False
@@ -307,11 +308,11 @@ class HandOver:
     def _next(self) -> Job | None:
         """What comes next; ``_NOTHING`` where what waits is due before that."""
         if not self._waiting:
-            return self._copying.get()
+            return self._copying.take()
         # FINISHED is due once nothing is before it.
         due = min(job.due for at, job in enumerate(self._waiting) if not (job.finish and at))
         try:
-            return self._copying.get(timeout=max(0.0, due - self._clock.monotonic()))
+            return self._copying.take(due - self._clock.monotonic())
         except queue.Empty:
             return _NOTHING
 

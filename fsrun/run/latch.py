@@ -2,9 +2,9 @@
 
 A handler of Python runs between any two steps of the main thread, on top of what it does, and may end the run or log.
 Whoever it interrupts must therefore hold no lock that another thread of fsrun needs: the end would wait for a thread
-that waits for the end. ``threading.Event`` and ``Condition`` have such a lock inside; a ``Latch`` and a ``SimpleQueue``
-have none. Where a lock cannot be avoided it comes from ``shared_lock``, and ``stands_on_lock`` tells a handler's call
-that it must not wait.
+that waits for the end. ``threading.Event`` and ``Condition`` have such a lock inside; a ``Latch``, an ``Inbox`` and a
+``SimpleQueue`` have none. Where a lock cannot be avoided it comes from ``shared_lock``, and ``stands_on_lock`` tells a
+handler's call that it must not wait.
 
 Handlers raise (``sys.exit``, Ctrl-C). ``with`` on such a lock releases it whatever is raised in between. Not so
 ``with`` on a ``Condition`` over it: that is entered and left by functions of Python, amid which a handler may run, and
@@ -13,9 +13,14 @@ raise with the lock taken and nobody left to release it. So the lock is what is 
 
 from __future__ import annotations
 
+import queue
 import threading
+import time
 import weakref
-from typing import Any
+from collections import deque
+from typing import Any, Generic, TypeVar
+
+Item = TypeVar("Item")
 
 _shared: list[weakref.ref[Any]] = []
 
@@ -48,6 +53,43 @@ class Latch:
         if not self.is_set:
             own.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX)))
         return self.is_set
+
+
+class Inbox(Generic[Item]):
+    """What any number of threads put, and signal handlers amid that, for the one that takes, with a time limit.
+
+    Not a ``SimpleQueue``: its ``get(timeout=...)`` looks twice before it waits, and where the time ran out in between
+    it waits for ever (CPython 3.11.7; often where few microseconds were left, seldom where a busy machine took longer).
+    """
+
+    __slots__ = ("_items", "_news")
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self._news = threading.Lock()
+        """Free where something was put since the taker looked last, so that its look waits for nothing."""
+        self._news.acquire()
+
+    def put(self, item: Item) -> None:
+        """Add an item; never waits."""
+        try:
+            self._items.append(item)
+        finally:  # No function of Python is called in here, amid which a handler could raise.
+            try:
+                self._news.release()
+            except RuntimeError:  # said before, and not looked for yet
+                pass
+
+    def take(self, wait: float | None = None) -> Item:
+        """The next item; raises ``queue.Empty`` where none comes in ``wait`` seconds (None: as long as it takes)."""
+        deadline = None if wait is None else time.monotonic() + wait
+        while True:
+            if self._items:
+                return self._items.popleft()
+            left = -1.0 if deadline is None else min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
+            if deadline is not None and left <= 0:
+                raise queue.Empty
+            self._news.acquire(timeout=left)
 
 
 def shared_lock() -> Any:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fsrun.core.timing import FLUSH_INTERVAL, SILENCE_WARNING, SPILL_AFTER, STORE_RETRY
+from fsrun.run.latch import Inbox
 from fsrun.run.outbox import Durable, Outbox
 
 
@@ -62,7 +63,7 @@ class Pump:
         self._run_dir = run_dir
         self._spill_dir = spill_dir
         self._pace = pace
-        self._wake: queue.SimpleQueue[_Ask | None] = queue.SimpleQueue()
+        self._wake: Inbox[_Ask | None] = Inbox()
         self._ended = False
         self._said: set[str] = set()
         self._threads: list[threading.Thread] = []
@@ -172,9 +173,9 @@ class Pump:
         """What was asked for, after ``wait`` seconds at most."""
         asked = []
         try:
-            asked.append(self._wake.get(timeout=max(0.0, wait)))
+            asked.append(self._wake.take(wait))
             while True:
-                asked.append(self._wake.get_nowait())
+                asked.append(self._wake.take(0.0))
         except queue.Empty:
             return [ask for ask in asked if ask is not None]
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import queue
 import shutil
 import socket
 import sys
@@ -21,6 +20,7 @@ from fsrun.disk.fs import FileSystem, LocalFileSystem
 from fsrun.disk.store import Store
 from fsrun.run import fingerprint, handover
 from fsrun.run.handover import HandOver, withdraw_finished
+from fsrun.run.latch import Inbox
 from tests.support.fs import FOR_EVER, CountingFS, FaultFS
 from tests.support.programs import PATIENCE
 from tests.support.queue import HandSession, hand_over_now, make_run, put_plain
@@ -370,10 +370,10 @@ def test_where_the_queue_is_gone_at_the_end_nobody_waits(tmp_path: Path) -> None
 
 
 def test_what_was_put_off_just_before_the_end_is_tried_at_the_end_too(tmp_path: Path) -> None:
-    class EndFirst(queue.SimpleQueue[Any]):
+    class EndFirst(Inbox[Any]):
         """What the thread that copies is told, the end before the hand-over that was put off before it."""
 
-        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        def put(self, item: Any) -> None:
             if item is not None and item.path:
                 self.held = item
                 return

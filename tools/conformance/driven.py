@@ -50,7 +50,7 @@ class Driven:
         self.words = words
         self._heard = heard
         self._errors = errors
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._lines: queue.Queue[str | None] = queue.Queue()
         with errors.open("ab") as log:
             # A group of its own: what it starts (a helper that beats) can be stopped and cleared with it.
             self.process = subprocess.Popen(
