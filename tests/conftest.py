@@ -4,10 +4,15 @@ A test that its timeout does not end, since its own tidying hangs or native code
 """
 
 import faulthandler
+import math
 import os
 import signal
+import sys
+import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic, sleep  # tests put others in their place
 
 import pytest
 
@@ -45,7 +50,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 PATIENCE = 60.0
 """Seconds that a phase of a test may go on after the test's timeout."""
+_TELL = 10.0
+"""Seconds before that at which the main thread says where it is."""
 _stderr = pytest.StashKey[int]()
+_due = math.inf
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,13 +61,27 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As a shell's background work has it. The programs that tests start would inherit that, and outlive a Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=_watch, args=(config.stash[_stderr],), name="watch", daemon=True).start()
+
+
+def _watch(stderr: int) -> None:
+    """Show the main thread before the end: faulthandler shows a hundred at most, and begins with the youngest."""
+    global _due
+    while True:
+        sleep(1.0)
+        if monotonic() > _due:
+            _due = math.inf
+            frame = sys._current_frames()[threading.main_thread().ident or 0]
+            os.write(stderr, ("The main thread:\n" + "".join(traceback.format_stack(frame))).encode())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    global _due
     try:
         return (yield)
     finally:
+        _due = math.inf
         faulthandler.cancel_dump_traceback_later()
 
 
@@ -86,7 +108,9 @@ def _end_if_it_hangs(item: pytest.Item) -> None:
 
     Asked anew by each phase, since pytest takes it back where one has failed.
     """
+    global _due
     given, mark = item.config.getoption("timeout"), item.get_closest_marker("timeout")
     limit = float(given if given is not None else mark.args[0] if mark else item.config.getini("timeout"))
     if limit > 0:
+        _due = monotonic() + limit + PATIENCE - _TELL
         faulthandler.dump_traceback_later(limit + PATIENCE, exit=True, file=item.config.stash[_stderr])
