@@ -66,6 +66,8 @@ _LONGEST_POLL = 5.0
 _ENDING = 30.0
 _REMOVAL = 2.0
 """Seconds that rollouts wait for their marker's file to go, after an evaluation that the folder answered."""
+_LOOK = 2.0
+"""Seconds that a look may take which was begun just before ``taken`` was over: a folder that is slow does answer."""
 _INTERRUPTS = 2
 """How often ``resume`` may be interrupted: one that hangs must not keep a program that is to end."""
 
@@ -355,7 +357,7 @@ class PausedEvaluation:
             began = time.monotonic()
             # Before the look, which then sees what it left at its end.
             alone = self._is_alone()
-            until = started + self._limit if taken else handed + self._taken + _POLLS[1]
+            until = started + self._limit if taken else handed + self._taken + _LOOK
             found: Held | None = None
             with suppress(OSError, FsrunError):
                 found, taken = yield from self._ask(partial(self._look, step, entry, taken), started, until)
