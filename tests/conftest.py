@@ -3,6 +3,7 @@
 A test that its timeout does not end, since its own tidying hangs or native code does, takes its process with it.
 """
 
+import _thread
 import faulthandler
 import math
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from time import monotonic, sleep  # tests put others in their place
 
 import pytest
+from pytest_timeout import _get_item_settings, is_debugging
 
 TIERS = {
     "core": "unit",
@@ -53,7 +55,9 @@ PATIENCE = 60.0
 _TELL = 10.0
 """Seconds before that at which the main thread says where it is."""
 _stderr = pytest.StashKey[int]()
+_process = os.getpid()
 _due = math.inf
+_test = ""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,28 +65,31 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As a shell's background work has it. The programs that tests start would inherit that, and outlive a Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=_watch, args=(config.stash[_stderr],), name="watch", daemon=True).start()
+    # By the low-level call: some code asks how many threads there are, and this one is none of its.
+    _thread.start_new_thread(_watch, (config.stash[_stderr],))
 
 
 def _watch(stderr: int) -> None:
     """Show the main thread before the end: faulthandler shows a hundred at most, and begins with the youngest."""
-    global _due
+    told = math.inf
     while True:
         sleep(1.0)
-        if monotonic() > _due:
-            _due = math.inf
+        due = _due
+        if due != told and monotonic() > due:
+            told = due
             frame = sys._current_frames()[threading.main_thread().ident or 0]
-            os.write(stderr, ("The main thread:\n" + "".join(traceback.format_stack(frame))).encode())
+            stack = "".join(traceback.format_stack(frame))
+            os.write(stderr, f"\nThe main thread:\n{stack}\nFAILED {_test} - did not end\n".encode())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    global _due
     try:
         return (yield)
     finally:
-        _due = math.inf
-        faulthandler.cancel_dump_traceback_later()
+        if os.getpid() != _process:  # a test's child, in which no watchdog runs that could be called back
+            os._exit(1)
+        _no_end()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -99,8 +106,13 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    _end_if_it_hangs(item)
+    if os.getpid() == _process:
+        _end_if_it_hangs(item)
     return (yield)
+
+
+def pytest_enter_pdb() -> None:
+    _no_end()
 
 
 def _end_if_it_hangs(item: pytest.Item) -> None:
@@ -108,9 +120,14 @@ def _end_if_it_hangs(item: pytest.Item) -> None:
 
     Asked anew by each phase, since pytest takes it back where one has failed.
     """
-    global _due
-    given, mark = item.config.getoption("timeout"), item.get_closest_marker("timeout")
-    limit = float(given if given is not None else mark.args[0] if mark else item.config.getini("timeout"))
-    if limit > 0:
-        _due = monotonic() + limit + PATIENCE - _TELL
+    global _due, _test
+    limit = _get_item_settings(item).timeout
+    if limit and limit > 0 and not is_debugging():
+        _due, _test = monotonic() + limit + PATIENCE - _TELL, item.nodeid
         faulthandler.dump_traceback_later(limit + PATIENCE, exit=True, file=item.config.stash[_stderr])
+
+
+def _no_end() -> None:
+    global _due
+    _due = math.inf
+    faulthandler.cancel_dump_traceback_later()

@@ -67,7 +67,7 @@ _ENDING = 30.0
 _REMOVAL = 2.0
 """Seconds that rollouts wait for their marker's file to go, after an evaluation that the folder answered."""
 _LOOK = 2.0
-"""Seconds that a look may take which was begun just before ``taken`` was over: a folder that is slow does answer."""
+"""Seconds that the last look for an evaluator may take: a folder that is slow does answer."""
 _INTERRUPTS = 2
 """How often ``resume`` may be interrupted: one that hangs must not keep a program that is to end."""
 
@@ -357,7 +357,8 @@ class PausedEvaluation:
             began = time.monotonic()
             # Before the look, which then sees what it left at its end.
             alone = self._is_alone()
-            until = started + self._limit if taken else handed + self._taken + _LOOK
+            over = handed + self._taken
+            until = started + self._limit if taken else max(began, over) + _LOOK
             found: Held | None = None
             with suppress(OSError, FsrunError):
                 found, taken = yield from self._ask(partial(self._look, step, entry, taken), started, until)
@@ -370,7 +371,9 @@ class PausedEvaluation:
             now = time.monotonic()
             if not taken and now - handed > self._taken:
                 return Held(step, entry, reason=f"no evaluator took it within {self._taken:g} s; is one running?")
-            yield max(0.0, min(between(pause, now - began), self._limit - (now - started)))
+            wait = min(between(pause, now - began), self._limit - (now - started))
+            # The last look begins when the time is over, however long the folder needs and is then left alone.
+            yield max(0.0, wait if taken else min(wait, over - now))
             pause = min(pause * 1.2, _POLLS[1])
         return Held(step, entry, reason=f"it took longer than the limit of {self._limit:g} s")
 

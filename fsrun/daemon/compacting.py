@@ -32,6 +32,7 @@ class Compactor:
     def __init__(self, told: Told) -> None:
         self._told = told
         self._wanted: Inbox[tuple[str, bool]] = Inbox()
+        self._lock = threading.Lock()
         self._asked: set[str] = set()
         self._child: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
@@ -45,13 +46,15 @@ class Compactor:
 
     def ask(self, run_dir: str, *, live: bool) -> None:
         """Have a run compacted; asked twice, it is done once."""
-        if run_dir in self._asked:
-            return
-        self._asked.add(run_dir)
+        with self._lock:  # workers ask, several of them
+            if run_dir in self._asked:
+                return
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="fsrun-compactor", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._asked.add(run_dir)
         self._wanted.put((run_dir, live))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="fsrun-compactor", daemon=True)
-            self._thread.start()
 
     def kill(self) -> None:
         """End the child at once, whatever it does. After a crash: the old data.parquet, and perhaps a temporary."""
@@ -69,7 +72,8 @@ class Compactor:
             self.at_work = run_dir
             path, error = self._one(run_dir, live)
             self.at_work = None
-            self._asked.discard(run_dir)
+            with self._lock:
+                self._asked.discard(run_dir)
             self._told(run_dir, live, path, error)
 
     def _one(self, run_dir: str, live: bool) -> tuple[str | None, str | None]:

@@ -361,16 +361,18 @@ class HandOver:
         return True
 
     def _end(self, job: Job) -> None:
-        if job.source is not None:
-            job.source.close()
-        if job.after is not None:
-            with suppress(Exception):
-                job.after()
-        job.answered.set()
-        self.advance()
-        self._announced.pop(id(job), None)
-        self._jobs.pop(id(job), None)
-        job.ended.set()
+        try:
+            if job.source is not None:
+                job.source.close()
+            if job.after is not None:
+                with suppress(Exception):
+                    job.after()
+            job.answered.set()
+            self.advance()
+        finally:  # A handler may raise amid this where a thread of the user withdraws: nobody shall wait for the job.
+            self._announced.pop(id(job), None)
+            self._jobs.pop(id(job), None)
+            job.ended.set()
 
     def _failed(self, job: Job, why: str) -> None:
         if job.published:

@@ -22,6 +22,8 @@ from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 
+_LOOK_AGAIN = 1.0
+"""Seconds after which a wait looks for itself: where a handler raises amid ``Latch.set``, not all are woken."""
 _shared: list[weakref.ref[Any]] = []
 
 
@@ -37,21 +39,28 @@ class Latch:
     def set(self) -> None:
         """Let all go on that wait now or later."""
         self.is_set = True
-        while self._waiting:
+        for own in tuple(self._waiting):
             try:
-                self._waiting.pop().release()
-            except IndexError:  # another thread sets it at the same time
-                return
+                own.release()
+            except RuntimeError:  # another thread sets it at the same time
+                continue
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, ``timeout`` seconds at most (None: as long as it takes); whether it is."""
         if self.is_set:
             return True
+        deadline = None if timeout is None else time.monotonic() + timeout
         own = threading.Lock()  # of this call alone
         own.acquire()
         self._waiting.append(own)
-        if not self.is_set:
-            own.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX)))
+        try:
+            while not self.is_set:
+                left = _LOOK_AGAIN if deadline is None else min(deadline - time.monotonic(), _LOOK_AGAIN)
+                if left <= 0:
+                    break
+                own.acquire(timeout=left)
+        finally:
+            self._waiting.remove(own)
         return self.is_set
 
 
@@ -59,7 +68,8 @@ class Inbox(Generic[Item]):
     """What any number of threads put, and signal handlers amid that, for the one that takes, with a time limit.
 
     Not a ``SimpleQueue``: its ``get(timeout=...)`` looks twice before it waits, and where the time ran out in between
-    it waits for ever (CPython 3.11.7; often where few microseconds were left, seldom where a busy machine took longer).
+    it waits for ever (CPython 3.11.7; about once in ten thousand waits of microseconds, and where a busy machine runs
+    others in between).
     """
 
     __slots__ = ("_items", "_news")
@@ -67,7 +77,7 @@ class Inbox(Generic[Item]):
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
         self._news = threading.Lock()
-        """Free where something was put since the taker looked last, so that its look waits for nothing."""
+        """Free where something was put since the taker waited last, so that it looks once more before it waits."""
         self._news.acquire()
 
     def put(self, item: Item) -> None:
@@ -77,19 +87,21 @@ class Inbox(Generic[Item]):
         finally:  # No function of Python is called in here, amid which a handler could raise.
             try:
                 self._news.release()
-            except RuntimeError:  # said before, and not looked for yet
+            except RuntimeError:  # said before; the taker has yet to look, and then finds this item, too
                 pass
 
     def take(self, wait: float | None = None) -> Item:
         """The next item; raises ``queue.Empty`` where none comes in ``wait`` seconds (None: as long as it takes)."""
         deadline = None if wait is None else time.monotonic() + wait
-        while True:
-            if self._items:
-                return self._items.popleft()
-            left = -1.0 if deadline is None else min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
-            if deadline is not None and left <= 0:
+        while not self._items:
+            if deadline is None:
+                self._news.acquire()
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0:
                 raise queue.Empty
-            self._news.acquire(timeout=left)
+            self._news.acquire(timeout=min(left, threading.TIMEOUT_MAX))
+        return self._items.popleft()
 
 
 def shared_lock() -> Any:

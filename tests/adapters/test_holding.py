@@ -339,6 +339,20 @@ class TestFaults:
         assert rollouts.calls == ["pause", "resume"]
         assert (Path(run.path) / "queue" / "engines_step_1.json").exists(), "it waits for one that says why not"
 
+    def test_a_folder_that_is_slow_is_not_called_one_that_does_not_answer(
+        self, run: Run, rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        look = PausedEvaluation._look
+
+        def slowly(*arguments: Any) -> Any:
+            time.sleep(0.3)  # after which it is left alone for longer than the time that is left
+            return look(*arguments)
+
+        monkeypatch.setattr(PausedEvaluation, "_look", slowly)
+        held = PausedEvaluation(run, pause=rollouts.pause, resume=rollouts.resume, taken=3).evaluate(1)
+        assert held.reason == "no evaluator took it within 3 s; is one running?"
+        assert held.pause_s < 5
+
     def test_a_point_that_is_given_up_has_its_reason(self, run: Run, rollouts: Rollouts) -> None:
         with evaluator(run, lambda entry: entry.fail("the router has no workers")):
             held = PausedEvaluation(run, pause=rollouts.pause, resume=rollouts.resume).evaluate(1)

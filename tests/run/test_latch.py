@@ -5,13 +5,16 @@ from __future__ import annotations
 import queue
 import signal
 import threading
-import time
+from collections import deque
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import fsrun
-from fsrun.run.latch import Inbox
+from fsrun.run import latch
+from fsrun.run.latch import Inbox, Latch
 from tests.support.programs import PATIENCE, until
 
 HERE = Path(fsrun.__file__).parent
@@ -44,48 +47,74 @@ def test_who_takes_is_woken_by_each_of_many_threads(wait: float | None) -> None:
 
 
 def test_a_time_that_is_over_before_the_wait_begins_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine that runs somebody else between two steps: ``SimpleQueue.get`` then waits for ever."""
+    clock = iter(range(100))  # as where a machine runs somebody else for a second between any two steps
+    monkeypatch.setattr(latch, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     inbox: Inbox[int] = Inbox()
-    clock = iter(range(100))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))  # a second passes from one step to the next
-    back = threading.Event()
-
-    def take() -> None:
+    for wait in (0.5, 1.5):
         with pytest.raises(queue.Empty):
-            inbox.take(0.5)
-        with pytest.raises(queue.Empty):
-            inbox.take(1.5)
-        back.set()
-
-    thread = threading.Thread(target=take, daemon=True)
-    thread.start()
-    thread.join(10.0)
-    assert back.is_set()
+            inbox.take(wait)
 
 
-def test_waits_of_microseconds_after_each_item_come_to_their_end() -> None:
+def test_waits_of_microseconds_after_an_item_come_to_their_end() -> None:
+    """Where nobody puts anything more. ``SimpleQueue.get`` is stuck here, as a rule before the 20,000th round."""
     inbox: Inbox[int] = Inbox()
     rounds = 0
-    over = False
 
     def take() -> None:
         nonlocal rounds
-        while not over:
-            try:
-                inbox.take(1e-6 * (1 + rounds % 5))
-            except queue.Empty:
-                pass
+        while rounds < 50_000:
+            inbox.put(rounds)
+            assert inbox.take(0.0) == rounds
+            with suppress(queue.Empty):
+                inbox.take(1e-6 * (1 + rounds % 3))
             rounds += 1
 
     thread = threading.Thread(target=take, daemon=True)
     thread.start()
-    for number in range(1000):
-        inbox.put(number)
-        time.sleep(0.0005)
-    over = True
+    thread.join(PATIENCE)
+    assert rounds == 50_000
+
+
+def test_an_item_is_there_before_it_is_told_of() -> None:
+    inbox: Inbox[int] = Inbox()
+    told: list[bool] = []
+
+    class Items(deque[int]):
+        def append(self, item: int) -> None:
+            told.append(not inbox._news.locked())
+            super().append(item)
+
+    inbox._items = Items()
+    inbox.put(1)
+    assert told == [False]
+    assert not inbox._news.locked()
+
+
+def test_a_latch_lets_all_go_on_that_wait_and_keeps_nobody() -> None:
+    done = Latch()
+    assert not done.wait(0.0)
+    assert not done.wait(-1.0)
+    waiting = [threading.Thread(target=done.wait, args=(wait,)) for wait in (None, PATIENCE, float("inf"))]
+    for thread in waiting:
+        thread.start()
+    until(lambda: len(done._waiting) == 3)
+    done.set()
+    done.set()
+    for thread in waiting:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in waiting)
+    assert done._waiting == []
+    assert done.wait(0.0)
+
+
+def test_whom_an_interrupted_set_did_not_wake_looks_for_itself() -> None:
+    done = Latch()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    until(lambda: len(done._waiting) == 1)
+    done.is_set = True  # what a handler leaves that raises just after it
     thread.join(PATIENCE)
     assert not thread.is_alive()
-    assert rounds > 1000
 
 
 class Interrupted(BaseException):
