@@ -82,7 +82,10 @@ def repair(run: Path) -> int:
     done = 0
     tried: set[tuple[str, str]] = set()
     for _ in range(4):
-        found = [f for f in check_run(str(run)) if f.fix and (f.file, f.fix.does) not in tried]
+        try:
+            found = [f for f in check_run(str(run)) if f.fix and (f.file, f.fix.does) not in tried]
+        except fsrun.NotFoundError:  # all locks of main are gone: no run stands here, and nothing is done
+            break
         try:
             for finding, error in apply_fixes(found):
                 tried.add((finding.file, finding.fix.does if finding.fix else ""))

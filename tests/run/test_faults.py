@@ -265,6 +265,7 @@ def test_a_fenced_job_falls_silent_and_its_program_goes_on(
     assert run.enqueue("/etc/hostname", step=1) is None
     run.finish()
     assert steps(run) == [0, 1, 2]
+    until(lambda: "LOGGING HAS STOPPED" in caplog.text)  # said by the thread that found out, in its own time
     assert caplog.text.count("LOGGING HAS STOPPED") == 1
     assert "taken over by process" in caplog.text
     assert "main.2.end" not in jobs(Path(run.path)), "the other's session is not touched"
