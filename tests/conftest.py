@@ -70,7 +70,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _watch(stderr: int) -> None:
-    """Show the main thread before the end: faulthandler shows a hundred at most, and begins with the youngest."""
+    """Show the main thread before the end: faulthandler shows a hundred at most, and begins with the youngest.
+
+    Says nothing where native code keeps all threads of Python from running: then faulthandler alone ends the process.
+    """
     told = math.inf
     while True:
         sleep(1.0)

@@ -94,7 +94,7 @@ def test_a_latch_lets_all_go_on_that_wait_and_keeps_nobody() -> None:
     done = Latch()
     assert not done.wait(0.0)
     assert not done.wait(-1.0)
-    waiting = [threading.Thread(target=done.wait, args=(wait,)) for wait in (None, PATIENCE, float("inf"))]
+    waiting = [threading.Thread(target=done.wait, args=(wait,), daemon=True) for wait in (None, PATIENCE, float("inf"))]
     for thread in waiting:
         thread.start()
     until(lambda: len(done._waiting) == 3)
@@ -109,7 +109,7 @@ def test_a_latch_lets_all_go_on_that_wait_and_keeps_nobody() -> None:
 
 def test_whom_an_interrupted_set_did_not_wake_looks_for_itself() -> None:
     done = Latch()
-    thread = threading.Thread(target=done.wait)
+    thread = threading.Thread(target=done.wait, daemon=True)
     thread.start()
     until(lambda: len(done._waiting) == 1)
     done.is_set = True  # what a handler leaves that raises just after it
